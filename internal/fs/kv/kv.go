@@ -1,0 +1,94 @@
+// Package kv is the seam under the rows of a disk: an ordered map of bytes
+// with atomic batches and consistent snapshots.
+//
+// The keys are those of package record: a prefix and an inverted epoch of
+// record.EpochLen bytes, so that the versions of one row lie side by side,
+// newest first. A driver must order keys as bytes.Compare does. It may use the
+// epoch to find "the newest version not after e" with one seek and to skip
+// whole blocks when a scan asks for the rows born in a range of epochs.
+//
+// Drivers: pebble (the real one), mem (the reference), faulty (a wrapper that
+// fails on a seed's say). One contract suite, kvtest, runs against all.
+package kv
+
+import "tine.dev/tine/internal/tine"
+
+// Store is an ordered map of rows. It is safe for concurrent use.
+type Store interface {
+	// NewBatch returns an empty batch.
+	NewBatch() Batch
+	// Commit applies the batch atomically and in the order of the calls to
+	// Commit that return before this one starts. With sync it returns only
+	// when the batch, and with it every batch applied before, is durable.
+	// After an error of kind tine.KindNoSpace the batch has not happened and
+	// the store still works. After any other error the store is poisoned:
+	// every later call fails with tine.KindUnavailable until it is re-opened,
+	// and the batch may or may not have happened.
+	// The batch must not be used again.
+	Commit(b Batch, sync bool) error
+	// Snapshot returns a reader over one moment, not before this call.
+	// It costs next to nothing until it is first used. Not safe for
+	// concurrent use; must be closed.
+	Snapshot() Snapshot
+	// Flush writes what is in memory to files, so that space is given back
+	// and a re-opening is short.
+	Flush() error
+	// Compact rewrites the range so that deleted rows give back their space.
+	Compact(lower, upper []byte) error
+	// Metrics returns the store's own figures.
+	Metrics() Metrics
+	// Close flushes and releases everything. Snapshots must be closed before.
+	Close() error
+}
+
+// Batch collects changes to be applied as one.
+type Batch interface {
+	// Set puts a row. Key and value are copied.
+	Set(key, value []byte)
+	// Delete removes a row; it need not exist.
+	Delete(key []byte)
+	// DeleteRange removes all rows in [lower, upper).
+	DeleteRange(lower, upper []byte)
+	// Len returns the number of changes; Size their approximate bytes.
+	Len() int
+	Size() int
+	// Discard frees a batch that will not be committed.
+	Discard()
+}
+
+// Born restricts a scan to rows whose epoch is in (After, UpTo].
+type Born struct{ After, UpTo tine.Epoch }
+
+// Snapshot reads the rows of one moment.
+type Snapshot interface {
+	// Newest finds the newest version of the row that is not after limit.
+	// prefix is the key without its epoch. The value is valid until the next
+	// call on the snapshot.
+	Newest(prefix []byte, limit tine.Epoch) (value []byte, birth tine.Epoch, ok bool, err error)
+	// Scan returns a cursor over [lower, upper), before its first row. upper
+	// nil means to the end. born, if not nil, promises that the caller cares
+	// only for rows born in it: the cursor returns all of those and no other.
+	Scan(lower, upper []byte, born *Born) (Scan, error)
+	Close() error
+}
+
+// Scan is a cursor over rows in key order. Not safe for concurrent use.
+type Scan interface {
+	// Next moves to the next row; false at the end or after an error.
+	Next() bool
+	// Seek moves to the first row at or after key; false as Next.
+	Seek(key []byte) bool
+	// Key and Value are valid until the next move.
+	Key() []byte
+	Value() []byte
+	// Err returns the error that ended the scan, if one did.
+	Err() error
+	Close() error
+}
+
+// Metrics are a store's own figures.
+type Metrics struct {
+	DiskBytes   int64 // bytes of files
+	MemoryBytes int64 // bytes of memory tables and cached blocks
+	Compactions int64 // compactions under way
+}

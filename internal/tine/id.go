@@ -63,18 +63,18 @@ type (
 
 var crockford = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
-// NewID returns a fresh identifier stamped with the given time.
-// It panics only if the system's random source fails, which Go documents as
-// fatal.
-func NewID[K Kind](now time.Time) ID[K] {
-	var id ID[K]
+// NewID returns a fresh identifier stamped with the given time:
+// tine.NewID[tine.SegmentID](now). It panics only if the system's random
+// source fails, which Go documents as fatal.
+func NewID[T ~[IDSize]byte](now time.Time) T {
+	var id [IDSize]byte
 	var stamp [8]byte
 	binary.BigEndian.PutUint64(stamp[:], uint64(now.UnixMilli()))
 	copy(id[:6], stamp[2:])
 	if _, err := rand.Read(id[6:]); err != nil {
 		panic(err)
 	}
-	return id
+	return T(id)
 }
 
 // IsZero reports whether the identifier was never set.
@@ -86,35 +86,26 @@ func (id ID[K]) String() string {
 	return k.prefix() + "_" + crockford.EncodeToString(id[:])
 }
 
-// ParseID reads the text form of an identifier of kind K.
-// Any other text is an error of kind KindInvalid.
-func ParseID[K Kind](s string) (ID[K], error) {
-	var id ID[K]
+// Parse reads the text form of an identifier. Any other text is an error of
+// kind KindInvalid, and leaves id as it was.
+func (id *ID[K]) Parse(s string) error {
 	var k K
 	rest, ok := strings.CutPrefix(s, k.prefix()+"_")
-	if !ok || len(rest) != 26 {
-		return id, Errorf(KindInvalid, "%q is not an id of the form %s_...", s, k.prefix())
+	if ok && len(rest) == 26 {
+		raw, err := crockford.DecodeString(rest)
+		if err == nil && crockford.EncodeToString(raw) == rest {
+			copy(id[:], raw)
+			return nil
+		}
 	}
-	raw, err := crockford.DecodeString(rest)
-	if err != nil || len(raw) != IDSize || crockford.EncodeToString(raw) != rest {
-		return id, Errorf(KindInvalid, "%q is not an id of the form %s_...", s, k.prefix())
-	}
-	copy(id[:], raw)
-	return id, nil
+	return Errorf(KindInvalid, "%q is not an id of the form %s_...", s, k.prefix())
 }
 
 // MarshalText gives the text form, so that ids appear in JSON as text.
 func (id ID[K]) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
-// UnmarshalText is ParseID.
-func (id *ID[K]) UnmarshalText(b []byte) error {
-	v, err := ParseID[K](string(b))
-	if err != nil {
-		return err
-	}
-	*id = v
-	return nil
-}
+// UnmarshalText is Parse.
+func (id *ID[K]) UnmarshalText(b []byte) error { return id.Parse(string(b)) }
 
 // DefaultTenant is the one tenant of an embedded server. Its id is fixed so
 // that a data directory can be moved between machines.

@@ -152,14 +152,6 @@ type Disk struct {
 	Origin   string      // what it was made from, for people: "", "base@cp", ...
 	Forked   tine.DiskID // the disk it was forked from
 	Moves    uint64      // how often the head has been set anew by rollback, promote or undo
-	Base     DiskBase
-}
-
-// DiskBase is where the disk it was forked from stood at that moment: promote
-// compares it with where it stands now to tell whether the target has moved.
-type DiskBase struct {
-	Moves uint64
-	Epoch tine.Epoch
 }
 
 const diskFormat = 1
@@ -176,8 +168,6 @@ func (k *Disk) Append(dst []byte) []byte {
 	e.str(k.Origin)
 	e.id(k.Forked)
 	e.uint(k.Moves)
-	e.uint(k.Base.Moves)
-	e.uint(uint64(k.Base.Epoch))
 	return e.b
 }
 
@@ -189,7 +179,7 @@ func DecodeDisk(b []byte) (Disk, error) {
 	}
 	k := Disk{
 		Tree: d.id(), Timeline: d.id(), Name: d.str(), Created: d.int(), Deleted: d.int(), Origin: d.str(),
-		Forked: d.id(), Moves: d.uint(), Base: DiskBase{Moves: d.uint(), Epoch: tine.Epoch(d.uint())},
+		Forked: d.id(), Moves: d.uint(),
 	}
 	return k, d.finish("disk")
 }

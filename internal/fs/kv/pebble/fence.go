@@ -1,0 +1,212 @@
+package pebble
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// fence is the file system that Pebble sees. It does two things.
+//
+// It keeps from Pebble the errors that Pebble cannot live through. A log or a
+// manifest that cannot be written makes Pebble end the process: mostly through
+// its logger, but in places by a panic on a lock that it does not hold, which
+// nothing can recover from. A table that cannot be written is tried again at
+// once, for ever. So such an error is not returned: it poisons the store, and
+// the goroutine that met it is parked. Only a full device is different: the
+// reserve is given up and the write gets a second try, and a table that still
+// has no room is put off.
+//
+// And it can be shut for changes. A poisoned Pebble cannot be stopped: its
+// goroutines wait for one that will never return, or go on compacting. Before
+// the directory may be opened again it must be certain that none of them
+// touches it. After shut, every change blocks for good, which also keeps
+// Pebble from retrying in a busy loop.
+type fence struct {
+	vfs.FS
+	fatal   func(error) // poisons the store
+	relieve func() bool // gives up the reserve; false if there was none
+
+	mu    sync.RWMutex  // held for reading during every change
+	down  bool          // under mu
+	still chan struct{} // closed when the fence is shut and no change is under way
+}
+
+// weight says what the failing of a change means.
+type weight uint8
+
+const (
+	mayFail   weight = iota // Pebble copes
+	mayBeFull               // Pebble copes with a full device, and with nothing else
+	mustHold                // Pebble copes with nothing
+)
+
+// fullPause keeps Pebble from trying a table again and again on a full device.
+const fullPause = 100 * time.Millisecond
+
+// change makes one change to the files.
+func (f *fence) change(w weight, op func() error) error {
+	f.mu.RLock()
+	if f.down {
+		f.mu.RUnlock()
+		select {}
+	}
+	err := op()
+	f.mu.RUnlock()
+	if err == nil || w == mayFail {
+		return err
+	}
+	full := errors.Is(err, syscall.ENOSPC)
+	if full && f.relieve() {
+		return f.change(w, op)
+	}
+	if full && w == mayBeFull {
+		time.Sleep(fullPause)
+		return err
+	}
+	f.fatal(err)
+	select {}
+}
+
+// shut lets no further change begin. It does not wait for those under way and
+// must be called once only.
+func (f *fence) shut() {
+	go func() {
+		f.mu.Lock()
+		f.down = true
+		f.mu.Unlock()
+		close(f.still)
+	}()
+}
+
+// quiet waits, at most patience, until a fence that was shut has no change
+// under way, and reports whether that is so. A device that answers nothing
+// any more can keep a change under way for ever.
+func (f *fence) quiet(patience time.Duration) bool {
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	select {
+	case <-f.still:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// weigh tells tables from the files that Pebble needs for every step: logs,
+// manifests, and the markers that name the current ones.
+func (f *fence) weigh(name string) weight {
+	base := f.FS.PathBase(name)
+	if strings.HasSuffix(base, ".log") || strings.HasPrefix(base, "MANIFEST-") || strings.HasPrefix(base, "marker.") {
+		return mustHold
+	}
+	return mayBeFull
+}
+
+func (f *fence) Unwrap() vfs.FS { return f.FS }
+
+// Lock does nothing: the store holds the lock of the directory itself, for a
+// poisoned Pebble would never give it back.
+func (f *fence) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
+
+func (f *fence) open(name string, do func() (vfs.File, error)) (vfs.File, error) {
+	file := &fencedFile{fence: f, weight: f.weigh(name)}
+	err := f.change(file.weight, func() (err error) {
+		file.File, err = do()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return file, nil
+}
+
+func (f *fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return f.open(name, func() (vfs.File, error) { return f.FS.Create(name, c) })
+}
+
+func (f *fence) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	return f.open(name, func() (vfs.File, error) { return f.FS.OpenReadWrite(name, c, opts...) })
+}
+
+func (f *fence) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return f.open(newname, func() (vfs.File, error) { return f.FS.ReuseForWrite(oldname, newname, c) })
+}
+
+// OpenDir opens a directory to sync it, which is part of every new log.
+func (f *fence) OpenDir(name string) (vfs.File, error) {
+	file, err := f.FS.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return &fencedFile{File: file, fence: f, weight: mustHold}, nil
+}
+
+func (f *fence) Link(oldname, newname string) error {
+	return f.change(f.weigh(newname), func() error { return f.FS.Link(oldname, newname) })
+}
+
+func (f *fence) Rename(oldname, newname string) error {
+	return f.change(f.weigh(newname), func() error { return f.FS.Rename(oldname, newname) })
+}
+
+func (f *fence) Remove(name string) error {
+	return f.change(mayFail, func() error { return f.FS.Remove(name) })
+}
+
+func (f *fence) RemoveAll(name string) error {
+	return f.change(mayFail, func() error { return f.FS.RemoveAll(name) })
+}
+
+func (f *fence) MkdirAll(dir string, perm os.FileMode) error {
+	return f.change(mayFail, func() error { return f.FS.MkdirAll(dir, perm) })
+}
+
+// fencedFile is a file opened for writing. Files opened for reading pass
+// through unwrapped.
+type fencedFile struct {
+	vfs.File
+	fence  *fence
+	weight weight
+}
+
+// Write goes on where a first try on a full device has ended.
+func (f *fencedFile) Write(p []byte) (n int, err error) {
+	err = f.fence.change(f.weight, func() error {
+		m, err := f.File.Write(p[n:])
+		n += m
+		return err
+	})
+	return n, err
+}
+
+func (f *fencedFile) WriteAt(p []byte, off int64) (n int, err error) {
+	err = f.fence.change(f.weight, func() error {
+		n, err = f.File.WriteAt(p, off)
+		return err
+	})
+	return n, err
+}
+
+// Preallocate may fail: Pebble writes without it.
+func (f *fencedFile) Preallocate(off, length int64) error {
+	return f.fence.change(mayFail, func() error { return f.File.Preallocate(off, length) })
+}
+
+func (f *fencedFile) Sync() error { return f.fence.change(f.weight, f.File.Sync) }
+
+func (f *fencedFile) SyncData() error { return f.fence.change(f.weight, f.File.SyncData) }
+
+func (f *fencedFile) SyncTo(length int64) (full bool, err error) {
+	err = f.fence.change(f.weight, func() error {
+		full, err = f.File.SyncTo(length)
+		return err
+	})
+	return full, err
+}

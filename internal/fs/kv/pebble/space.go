@@ -1,0 +1,154 @@
+package pebble
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sys/unix"
+
+	"tine.dev/tine/internal/tine"
+)
+
+// reserveName is the file that keeps space free for a bad day.
+const reserveName = "RESERVE"
+
+// spaceInterval is how old the known free space may be. Another writer on the
+// device would have to fill the whole low mark in this time to get past it.
+const spaceInterval = 20 * time.Millisecond
+
+// space refuses commits while the device is nearly full, for Pebble cannot
+// live through a log that it cannot write.
+//
+// There are two marks. Below low, ordinary batches are refused; the reserve
+// file is removed, so that compactions can give space back and batches that
+// free something (AllowLow) still find room. Below floor nothing is accepted.
+// The reserve is laid down again when there is room for it twice over.
+type space struct {
+	fs      vfs.FS
+	dir     string
+	log     *slog.Logger
+	low     int64
+	floor   int64
+	reserve int64 // bytes of the reserve file; 0 if there shall be none
+	now     func() time.Time
+	failed  atomic.Int64 // flushes in a row that found no room
+
+	mu      sync.Mutex
+	known   bool // the file system can tell its free space
+	checked time.Time
+	avail   int64 // at checked, less what was admitted since
+	lies    bool  // the reserve file lies on the device
+}
+
+// newSpace fits the marks to the device: on a small one they are fractions of
+// it. onDisk tells that dir is a real directory, in which a reserve makes sense.
+func newSpace(o Options, fs vfs.FS, onDisk bool, log *slog.Logger) *space {
+	s := &space{fs: fs, dir: o.Dir, log: log, low: o.LowSpaceBytes, reserve: o.ReserveBytes, now: time.Now}
+	usage, err := fs.GetDiskUsage(o.Dir)
+	s.known = err == nil
+	if !s.known {
+		return s
+	}
+	s.low = min(s.low, int64(usage.TotalBytes/16))
+	s.floor = s.low / 4
+	s.reserve = min(s.reserve, int64(usage.TotalBytes/32)) &^ 4095
+	if !onDisk {
+		s.reserve = 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if fi, err := os.Stat(s.path()); s.reserve > 0 && err == nil && fi.Size() == s.reserve {
+		s.lies = true
+	}
+	s.refresh()
+	return s
+}
+
+func (s *space) path() string { return filepath.Join(s.dir, reserveName) }
+
+// admit tells whether a batch of size bytes may be written.
+func (s *space) admit(size int, allowLow bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.known {
+		return nil
+	}
+	need := 2 * int64(size) // the log, and the table it is flushed to
+	if s.now().Sub(s.checked) > spaceInterval || s.avail-need < s.low {
+		s.refresh()
+	}
+	if s.avail-need < s.low && s.lies {
+		s.release()
+	}
+	limit := s.floor
+	if !allowLow {
+		limit = s.low
+		if !s.lies {
+			limit += s.reserve
+		}
+	}
+	if s.avail-need < limit || (s.failed.Load() > 0 && !allowLow) {
+		return tine.Errorf(tine.KindNoSpace, "the device of %s has %d MiB left; %d MiB are kept free for the key-value store",
+			s.dir, s.avail>>20, limit>>20).WithHint("free space on the device: delete files or checkpoints, or make the device larger")
+	}
+	s.avail -= need
+	return nil
+}
+
+// relieve is called when Pebble met a full device; it reports whether there
+// was a reserve to give up.
+func (s *space) relieve() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.lies {
+		return false
+	}
+	s.release()
+	return true
+}
+
+func (s *space) refresh() {
+	usage, err := s.fs.GetDiskUsage(s.dir)
+	if err != nil {
+		return // the last figure stands; a device that fails shows in the commit
+	}
+	s.checked, s.avail = s.now(), int64(min(usage.AvailBytes, 1<<62))
+	if !s.lies && s.reserve > 0 && s.avail > s.low+3*s.reserve {
+		s.lay()
+	}
+}
+
+// lay makes the reserve file. A device that cannot set space aside, or has
+// none, goes without.
+func (s *space) lay() {
+	f, err := os.OpenFile(s.path(), os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil {
+		err = unix.Fallocate(int(f.Fd()), 0, 0, s.reserve)
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+	}
+	if err != nil {
+		s.log.Warn("no space is set aside for a full device", "path", s.path(), "error", err)
+		_ = os.Remove(s.path())
+		s.reserve = 0
+		return
+	}
+	s.lies = true
+	s.avail -= s.reserve
+}
+
+func (s *space) release() {
+	s.log.Warn("the device is nearly full; the reserve is given up", "path", s.path())
+	if err := os.Remove(s.path()); err != nil && !os.IsNotExist(err) {
+		s.log.Error("the reserve cannot be removed", "path", s.path(), "error", err)
+		return
+	}
+	s.lies = false
+	s.refresh()
+}

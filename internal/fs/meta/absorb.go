@@ -1,0 +1,311 @@
+package meta
+
+import (
+	"context"
+	"slices"
+
+	"tine.dev/tine/internal/fs/crashpoint"
+	"tine.dev/tine/internal/fs/kv"
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/tine"
+)
+
+// maxStrata is how many strata a line may have before neighbours are folded.
+const maxStrata = 3
+
+// absorbOne makes two lines of the tree into one where that is possible: a
+// line without a head, whose newest pin a child holds, is continued by that
+// child. It moves no rows: the strata of both stand behind one another, and
+// an alias remembers the name that went. That is what keeps a disk one level
+// deep through any number of rollbacks and promotes.
+func (t *tree) absorbOne(ctx context.Context) (bool, error) {
+	if t.engine.Mutation == MutateNeverAbsorb {
+		return false, nil
+	}
+	t.mu.Lock()
+	l, c := t.absorbable()
+	t.mu.Unlock()
+	if l == nil {
+		return false, nil
+	}
+	// What the line has freed is committed before, so that the two sets of
+	// rows meet with nothing pending on the older side.
+	if err := l.sync(ctx); err != nil {
+		return false, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if again, heir := t.absorbable(); again != l || heir != c {
+		return true, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !l.open.empty() || len(l.layers()) > 0 {
+		return true, nil
+	}
+	t.absorb(l, c)
+	return true, nil
+}
+
+// absorbable finds a line and the child that can continue it; t.mu is held.
+func (t *tree) absorbable() (l, child *line) {
+	for _, l := range t.sorted() {
+		p := l.pins.newest()
+		if l.head != nil || l.tasks > 0 || p == 0 {
+			continue
+		}
+		var heir *line
+		for c := range l.children {
+			if c.branch == p && (heir == nil || better(c, heir)) {
+				heir = c
+			}
+		}
+		if heir != nil {
+			return l, heir
+		}
+	}
+	return nil, nil
+}
+
+// better prefers the child with a head, then the one with most to repoint,
+// then the older one, so that the choice does not hang on map order.
+func better(a, b *line) bool {
+	if (a.head != nil) != (b.head != nil) {
+		return a.head != nil
+	}
+	if len(a.children) != len(b.children) {
+		return len(a.children) > len(b.children)
+	}
+	return slices.Compare(a.id[:], b.id[:]) < 0
+}
+
+// absorb makes the child's object both lines. t.mu and both lines' mu are
+// held; the older line has nothing pending.
+func (t *tree) absorb(l, c *line) {
+	p := l.pins.newest()
+	t.topo.Lock()
+	c.strata = append(slices.Clone(l.strata), c.strata...)
+	c.parent, c.branch, c.first = l.parent, l.branch, l.first
+	delete(l.children, c)
+	if len(l.children) > len(c.children) {
+		l.children, c.children = c.children, l.children
+	}
+	for k := range l.children {
+		if c.children == nil {
+			c.children = map[*line]struct{}{}
+		}
+		c.children[k] = struct{}{}
+	}
+	if l.parent != nil {
+		up := l.parent.root()
+		delete(up.children, l)
+		up.children[c] = struct{}{}
+	}
+	l.children = nil
+	l.merged.Store(c)
+	t.topo.Unlock()
+	t.version.Add(1)
+
+	gone := c.mergePins(l, p)
+	c.state.touched = c.state.touched || l.state.touched
+	if l.state.stored.Load() {
+		c.state.stored.Store(true)
+	}
+	c.mergeSegments(l)
+	delete(t.lines, l.id)
+	t.aliases[l.id] = c.id
+
+	var r rows
+	r.del(t.key(record.IDKey(record.TableTimeline, l.id)))
+	r.set(t.key(record.IDKey(record.TableAlias, l.id)), record.Alias{Into: c.id}.Append(nil))
+	t.setTimeline(&r, c)
+	if gone {
+		t.addTask(&r, c, p)
+	}
+	s := t.commit(r, l.lastStep(), c.lastStep())
+	c.after = s
+	c.state.reap = true
+	t.engine.Crash.At(crashpoint.AbsorbApplied)
+}
+
+// mergePins moves the older line's pins to the child, less the child's own
+// hold on p; it reports whether nothing holds p any more.
+func (c *line) mergePins(l *line, p tine.Epoch) bool {
+	gone := l.pins.release(p)
+	if len(l.pins.sorted) > len(c.pins.sorted) {
+		l.pins, c.pins = c.pins, l.pins
+	}
+	for e, n := range l.pins.held {
+		for range n {
+			c.pins.add(e)
+		}
+	}
+	l.pins = pinSet{}
+	return gone
+}
+
+func (c *line) mergeSegments(l *line) {
+	if len(l.space.segs) > len(c.space.segs) {
+		l.space.segs, c.space.segs = c.space.segs, l.space.segs
+	}
+	for id, info := range l.space.segs {
+		if c.space.segs == nil {
+			c.space.segs = map[tine.SegmentID]*segInfo{}
+		}
+		c.space.segs[id] = info
+	}
+	l.space.segs = nil
+	l.space.mu.Lock()
+	w, info := l.space.writer, l.space.info
+	l.space.writer, l.space.info = nil, nil
+	l.space.mu.Unlock()
+	if w != nil {
+		c.space.mu.Lock()
+		c.space.full = append(c.space.full, segmentEnd{info, w, w.End()})
+		c.space.mu.Unlock()
+	}
+}
+
+// foldOne moves one step's rows of a stratum into its neighbour, smaller into
+// larger, in a line that has too many strata. Each step is one atomic batch
+// that moves all versions of a row together, so look-ups are right between
+// steps, and a crash between them only leaves the rest for later.
+func (t *tree) foldOne(ctx context.Context) (bool, error) {
+	t.mu.Lock()
+	last := t.last
+	var l *line
+	for _, x := range t.sorted() {
+		if len(x.strata) > maxStrata {
+			l = x
+			break
+		}
+	}
+	t.mu.Unlock()
+	if l == nil {
+		return false, nil
+	}
+	// Rows may meet in one stratum only once the record that put the strata
+	// into one line is durable.
+	if err := last.wait(ctx, t.engine); err != nil {
+		return false, err
+	}
+	from, to, err := l.foldPair()
+	if err != nil {
+		return false, err
+	}
+	for done := false; !done; {
+		err := l.exclusive(func() error {
+			var err error
+			done, err = l.foldStep(from, to)
+			return err
+		})
+		if err != nil {
+			return false, err
+		}
+		t.engine.Crash.At(crashpoint.FoldStep)
+	}
+	return true, nil
+}
+
+// foldPair chooses the neighbours whose smaller one is smallest.
+func (l *line) foldPair() (from, to tine.StratumID, err error) {
+	strata := l.strataNow()
+	snap := l.tree.engine.Rows.Snapshot()
+	defer snap.Close()
+	sizes := make([]int, len(strata))
+	for i, s := range strata {
+		if sizes[i], err = countRows(snap, s, foldCount); err != nil {
+			return from, to, err
+		}
+	}
+	best := 0
+	for i := 0; i+1 < len(strata); i++ {
+		if min(sizes[i], sizes[i+1]) < min(sizes[best], sizes[best+1]) {
+			best = i
+		}
+	}
+	if sizes[best] < sizes[best+1] {
+		return strata[best], strata[best+1], nil
+	}
+	return strata[best+1], strata[best], nil
+}
+
+// foldCount is how far strata are counted to compare them: beyond it they are
+// equally large.
+const foldCount = 1 << 16
+
+func countRows(snap kv.Snapshot, s tine.StratumID, limit int) (int, error) {
+	scan, err := snap.Scan(s[:], record.PrefixEnd(s[:]), nil)
+	if err != nil {
+		return 0, err
+	}
+	defer scan.Close()
+	n := 0
+	for n < limit && scan.Next() {
+		n++
+	}
+	return n, scan.Err()
+}
+
+// foldBatch is how many versions one step moves, a little more to end with a
+// whole row.
+const foldBatch = 1024
+
+// foldStep moves some rows; done reports that the stratum is empty and gone.
+// It runs in the line's committer.
+func (l *line) foldStep(from, to tine.StratumID) (done bool, err error) {
+	t := l.tree
+	snap := t.engine.Rows.Snapshot()
+	defer snap.Close()
+	scan, err := snap.Scan(from[:], record.PrefixEnd(from[:]), nil)
+	if err != nil {
+		return false, err
+	}
+	defer scan.Close()
+	b := t.engine.Rows.NewBatch()
+	var last record.Logical
+	n := 0
+	for scan.Next() {
+		_, k, e, err := record.SplitKey(scan.Key())
+		if err != nil {
+			b.Discard()
+			return false, err
+		}
+		if n >= foldBatch && k != last {
+			return false, t.engine.Rows.Commit(b, false)
+		}
+		b.Set(record.Key(to, k, e), scan.Value())
+		b.Delete(scan.Key())
+		last = k
+		n++
+	}
+	if err := scan.Err(); err != nil {
+		b.Discard()
+		return false, err
+	}
+	if err := t.engine.Rows.Commit(b, false); err != nil {
+		return false, err
+	}
+	l.dropStratum(from)
+	return true, nil
+}
+
+// dropStratum ends a fold: the stratum is empty, so look-ups leave it out from
+// now on, and the line's record follows. A crash in between leaves an empty
+// stratum in the record, which is folded again.
+func (l *line) dropStratum(s tine.StratumID) {
+	t := l.tree
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l.mu.Lock()
+	t.topo.Lock()
+	l.strata = slices.DeleteFunc(slices.Clone(l.strata), func(x tine.StratumID) bool { return x == s })
+	t.topo.Unlock()
+	t.version.Add(1)
+	l.mu.Unlock()
+	var r rows
+	t.setTimeline(&r, l)
+	t.commit(r)
+}

@@ -1,0 +1,241 @@
+package meta
+
+import (
+	"context"
+	"time"
+
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/tine"
+)
+
+// Attachment is one use of a disk's head, or of a checkpoint.
+type Attachment struct {
+	disk   *Disk
+	frozen *View // of a checkpoint; nil for a head
+	cp     *checkpoint
+}
+
+// Attach begins a use of the disk, or of one of its checkpoints. While it
+// lasts neither can be removed.
+func (d *Disk) Attach(cp string) (*Attachment, error) {
+	t := d.tree
+	if err := t.ensure(); err != nil {
+		return nil, err
+	}
+	defer t.mu.Unlock()
+	if err := d.living(); err != nil {
+		return nil, err
+	}
+	a := &Attachment{disk: d}
+	if cp == "" {
+		d.inUse++
+		return a, nil
+	}
+	c, err := d.find(cp)
+	if err != nil {
+		return nil, err
+	}
+	c.open++
+	a.cp, a.frozen = c, &View{line: c.line, epoch: c.rec.Epoch}
+	return a, nil
+}
+
+// Detach ends the use.
+func (a *Attachment) Detach() {
+	t := a.disk.tree
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a.cp != nil {
+		a.cp.open--
+	} else {
+		a.disk.inUse--
+	}
+}
+
+// Disk returns what is attached to.
+func (a *Attachment) Disk() *Disk { return a.disk }
+
+// Frozen reports whether it is a checkpoint.
+func (a *Attachment) Frozen() bool { return a.frozen != nil }
+
+// Enter begins one operation on a state of generation gen, or on whichever is
+// current for 0. The state cannot be exchanged until exit is called. Another
+// generation is tine.ErrStale.
+func (a *Attachment) Enter(gen uint32) (v *View, current uint32, err error) {
+	if a.frozen != nil {
+		return a.frozen, 1, nil
+	}
+	d := a.disk
+	d.mu.RLock()
+	if gen != 0 && gen != d.gen {
+		d.mu.RUnlock()
+		return nil, 0, tine.ErrStale
+	}
+	return &d.line.view, d.gen, nil
+}
+
+// Exit ends what Enter began.
+func (a *Attachment) Exit() {
+	if a.frozen == nil {
+		a.disk.mu.RUnlock()
+	}
+}
+
+// Generation returns the current generation.
+func (a *Attachment) Generation() uint32 {
+	_, gen, _ := a.Enter(0)
+	a.Exit()
+	return gen
+}
+
+// Sync makes durable all that the view's line shows (P1).
+func (v *View) Sync(ctx context.Context) error {
+	if v.epoch != tine.Head {
+		return nil
+	}
+	return v.line.sync(ctx)
+}
+
+// Sync makes durable all that has reached the disk.
+func (d *Disk) Sync(ctx context.Context) error {
+	if err := d.tree.ensure(); err != nil {
+		return err
+	}
+	l := d.line
+	d.tree.mu.Unlock()
+	return l.sync(ctx)
+}
+
+// DiskInfo describes a disk.
+type DiskInfo struct {
+	ID       tine.DiskID
+	Name     string
+	Tree     tine.TreeID
+	Timeline tine.TimelineID
+	Created  time.Time
+	Deleted  time.Time // zero while it lives
+	Origin   string    // what it was made from
+	Forked   tine.DiskID
+	Epoch    tine.Epoch
+	Depth    int // lines that a look-up may have to ask
+	Strata   int
+	InUse    int
+}
+
+// Info describes the disk.
+func (d *Disk) Info() (DiskInfo, error) {
+	t := d.tree
+	if err := t.ensure(); err != nil {
+		return DiskInfo{}, err
+	}
+	defer t.mu.Unlock()
+	l := d.line
+	i := DiskInfo{ID: d.id, Name: d.rec.Name, Tree: t.id, Timeline: l.id, Created: time.Unix(0, d.rec.Created), Origin: d.rec.Origin,
+		Forked: d.rec.Forked, InUse: d.inUse}
+	if d.rec.Deleted != 0 {
+		i.Deleted = time.Unix(0, d.rec.Deleted)
+	}
+	l.mu.RLock()
+	i.Epoch = l.epoch
+	l.mu.RUnlock()
+	for _, h := range l.view.hops() {
+		i.Depth++
+		i.Strata += len(h.strata)
+	}
+	return i, nil
+}
+
+// Disks returns the tenant's living disks, or those in the trash.
+func (e *Engine) Disks(tenant tine.TenantID, deleted bool) []*Disk {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var ds []*Disk
+	if deleted {
+		for k, trash := range e.trash {
+			if k.tenant == tenant {
+				ds = append(ds, trash...)
+			}
+		}
+		return ds
+	}
+	for k, d := range e.names {
+		if k.tenant == tenant && d != nil {
+			ds = append(ds, d)
+		}
+	}
+	return ds
+}
+
+// Trashed returns the newest removed disk of the name.
+func (e *Engine) Trashed(tenant tine.TenantID, name string) (*Disk, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if ds := e.trash[diskName{tenant, name}]; len(ds) > 0 {
+		return ds[len(ds)-1], nil
+	}
+	return nil, tine.Errorf(tine.KindNotFound, "there is no disk %q", name).WithHint("`tine disk ls --deleted` lists removed disks")
+}
+
+// Log returns the disk's history, oldest first.
+func (d *Disk) Log() ([]record.LogEntry, error) {
+	t := d.tree
+	if err := t.ensure(); err != nil {
+		return nil, err
+	}
+	last := t.last
+	t.mu.Unlock()
+	if err := last.wait(context.Background(), t.engine); err != nil {
+		return nil, err
+	}
+	snap := t.engine.Rows.Snapshot()
+	defer snap.Close()
+	var es []record.LogEntry
+	err := scanPrefix(snap, t.id, record.IDKey(record.TableLog, d.id), func(_ record.Logical, v []byte) error {
+		e, err := record.DecodeLogEntry(v)
+		es = append(es, e)
+		return err
+	})
+	return es, err
+}
+
+// Stats are figures of the whole engine.
+type Stats struct {
+	Trees, Disks, Lines, Strata, Checkpoints, Segments, Aliases int
+	LiveBytes, SegmentBytes, RowBytes                           int64
+	PendingTasks                                                int
+}
+
+// Stats adds up the figures of the trees loaded so far.
+func (e *Engine) Stats() Stats {
+	var s Stats
+	e.mu.Lock()
+	s.Disks = len(e.disks)
+	ts := make([]*tree, 0, len(e.trees))
+	for _, t := range e.trees {
+		ts = append(ts, t)
+	}
+	e.mu.Unlock()
+	s.Trees = len(ts)
+	for _, t := range ts {
+		t.mu.Lock()
+		s.Lines += len(t.lines)
+		s.Aliases += len(t.aliases)
+		s.PendingTasks += len(t.tasks)
+		for _, d := range t.disks {
+			s.Checkpoints += len(d.checkpoints)
+		}
+		for _, l := range t.lines {
+			s.Strata += len(l.strata)
+			l.mu.RLock()
+			s.Segments += len(l.space.segs)
+			for _, info := range l.space.segs {
+				s.LiveBytes += info.live
+			}
+			l.mu.RUnlock()
+		}
+		t.mu.Unlock()
+	}
+	s.SegmentBytes = e.Segments.DiskBytes()
+	s.RowBytes = e.Rows.Metrics().DiskBytes
+	return s
+}

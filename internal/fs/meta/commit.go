@@ -1,0 +1,398 @@
+package meta
+
+import (
+	"context"
+	"time"
+
+	"tine.dev/tine/internal/fs/crashpoint"
+	"tine.dev/tine/internal/fs/kv"
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/segment"
+	"tine.dev/tine/internal/tine"
+)
+
+// changed is called, with line.mu held, after an operation has changed rows.
+// It starts a commit when the layer is large, and otherwise sees that one
+// starts within the commit interval (P3).
+func (l *line) changed() {
+	o := &l.tree.engine.Options
+	if l.open.bytes >= o.LayerBytes {
+		l.commits.wanted = true
+		l.kick()
+		return
+	}
+	if o.CommitInterval > 0 && !l.commits.timer {
+		l.commits.timer = true
+		time.AfterFunc(o.CommitInterval, func() {
+			l.mu.Lock()
+			l.commits.timer = false
+			if !l.open.empty() {
+				l.commits.wanted = true
+				l.kick()
+			}
+			l.mu.Unlock()
+		})
+	}
+}
+
+// maxSealed bounds the layers that wait to be applied; past it writers wait.
+const maxSealed = 6
+
+// admit holds an operation back while too much waits to be committed. No lock
+// is held.
+func (l *line) admit() error {
+	for {
+		if err := l.tree.engine.check(); err != nil {
+			return err
+		}
+		ys := l.layers()
+		if len(ys) < maxSealed {
+			return nil
+		}
+		<-ys[0].done
+		if err := ys[0].err; err != nil {
+			return err
+		}
+	}
+}
+
+// kick starts the committer unless it runs; line.mu is held.
+func (l *line) kick() {
+	if !l.commits.running {
+		l.commits.running = true
+		go l.commitLoop()
+	}
+}
+
+// commitLoop applies sealed layers in order until nothing is asked for. It is
+// the only goroutine that writes the line's rows to the store.
+func (l *line) commitLoop() {
+	for {
+		l.mu.Lock()
+		if len(l.layers()) == 0 && l.commits.wanted && len(l.commits.between) == 0 {
+			l.seal()
+		}
+		between := l.commits.between
+		l.commits.between = nil
+		ys := l.layers()
+		if len(between) == 0 && len(ys) == 0 {
+			l.commits.running = false
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+		for _, fn := range between {
+			fn()
+		}
+		if len(ys) == 0 {
+			continue
+		}
+		y := ys[0]
+		err := l.apply(y)
+		l.mu.Lock()
+		if err != nil {
+			l.commits.failed = err
+		}
+		rest := append([]*layer(nil), l.layers()[1:]...)
+		l.sealed.Store(&rest)
+		l.mu.Unlock()
+		y.finish(err)
+		if err == nil {
+			l.afterCommit(y)
+		}
+	}
+}
+
+// seal closes the open layer; line.mu is held for writing. It returns the
+// newest sealed layer's step, or what the line's state already depends on.
+func (l *line) seal() *step {
+	y := l.open
+	if y.empty() && !l.counters.dirty && !l.commits.wanted {
+		return l.lastStep()
+	}
+	l.commits.wanted = false
+	if err := l.sealCounters(); err != nil {
+		l.commits.failed = err
+	}
+	l.space.mu.Lock()
+	y.ends = append(y.ends, l.space.full...)
+	l.space.full = nil
+	if w := l.space.writer; w != nil {
+		y.ends = append(y.ends, segmentEnd{l.space.info, w, w.End()})
+	}
+	l.space.mu.Unlock()
+	l.sealSpace(y)
+	y.deps = newStep(l.after).deps
+	ys := append(append([]*layer(nil), l.layers()...), y)
+	l.sealed.Store(&ys)
+	l.open = newLayer(l, l.epoch)
+	return y.step
+}
+
+// lastStep is the step after which all that the line shows is durable.
+func (l *line) lastStep() *step {
+	if ys := l.layers(); len(ys) > 0 {
+		return ys[len(ys)-1].step
+	}
+	return l.after
+}
+
+// sealCounters puts the counters into the layer, versioned like any row.
+func (l *line) sealCounters() error {
+	if !l.counters.dirty || !l.counters.loaded {
+		return nil
+	}
+	t := txn{reader: l.view.reader(), line: l}
+	defer t.close()
+	k := record.TableKey(record.TableCounters)
+	f, err := t.get(k)
+	if err != nil {
+		return err
+	}
+	l.counters.Commits++
+	t.put(k, f, l.counters.Append(nil))
+	l.counters.dirty = false
+	return nil
+}
+
+// sealSpace puts the live bytes of the touched segments into the layer, and
+// removes the rows of those that nothing names any more.
+func (l *line) sealSpace(y *layer) {
+	for id := range y.segs {
+		info := l.space.segs[id]
+		if info == nil || info.gone {
+			continue
+		}
+		if info.live == 0 && info.loc.Load().State == record.SegmentSealed {
+			l.dropSegment(y, info)
+			continue
+		}
+		y.raw = append(y.raw, rawRow{key: l.tree.key(record.IDKey(record.TableLive, id)), value: record.Live{Bytes: info.live}.Append(nil)})
+		for i := range info.pieces {
+			if p := &info.pieces[i]; p.dirty {
+				p.dirty = false
+				y.raw = append(y.raw, rawRow{key: l.tree.key(record.OffsetKey(record.TablePiece, id, p.off)),
+					value: record.Piece{Len: p.len, Runs: p.runs}.Append(nil)})
+			}
+		}
+	}
+}
+
+// dropSegment puts the removal of a dead segment's rows into the layer.
+func (l *line) dropSegment(y *layer, info *segInfo) {
+	info.gone = true
+	delete(l.space.segs, info.id)
+	y.raw = append(y.raw, rawRow{key: l.tree.key(record.IDKey(record.TableLive, info.id))},
+		rawRow{key: l.tree.key(record.IDKey(record.TableSegment, info.id))})
+	y.dead = append(y.dead, deadSegment{info.id, info.loc.Load().Generation})
+}
+
+// apply makes a sealed layer durable: first the file data that it names, then
+// its rows as one batch. On a full device it waits for room and goes on; what
+// is in memory meanwhile is not lost, and whoever waits for it is told.
+func (l *line) apply(y *layer) error {
+	e := l.tree.engine
+	if err := e.check(); err != nil {
+		return err
+	}
+	if err := y.awaitDeps(); err != nil {
+		return err
+	}
+	hardened := make([]segment.Hardened, len(y.ends))
+	for i := 0; i < len(y.ends); {
+		if y.ends[i].info.loc.Load().State == record.SegmentSealed {
+			i++ // sealed since: all of it is durable
+			continue
+		}
+		h, err := y.ends[i].w.Harden(y.ends[i].end, e.TailBytes)
+		switch {
+		case err == nil:
+			hardened[i] = h
+			i++
+		case tine.KindOf(err) != tine.KindNoSpace || !e.waitForSpace():
+			e.fail(err)
+			return err
+		}
+	}
+	l.state.stored.Store(true)
+	for {
+		b := e.Rows.NewBatch()
+		for i, s := range y.ends {
+			l.placeSegment(b, s, hardened[i])
+		}
+		l.buildRows(b, y)
+		e.Crash.At(crashpoint.BatchBuilt)
+		if b.Len() == 0 {
+			b.Discard()
+			break
+		}
+		err := e.Rows.Commit(b, true)
+		if err == nil {
+			break
+		}
+		if tine.KindOf(err) != tine.KindNoSpace || !e.waitForSpace() {
+			e.fail(err)
+			return err
+		}
+	}
+	e.full.Store(false)
+	e.Crash.At(crashpoint.BatchApplied)
+	for i, s := range y.ends {
+		s.info.settle(s.end, hardened[i], l.id)
+	}
+	return nil
+}
+
+// placeSegment puts an open segment's location row and tail into the batch.
+func (l *line) placeSegment(b kv.Batch, s segmentEnd, h segment.Hardened) {
+	t := l.tree
+	loc := *s.info.loc.Load()
+	if loc.State == record.SegmentSealed {
+		return
+	}
+	for _, tail := range h.Tails {
+		b.Set(t.key(record.OffsetKey(record.TableTail, tail.Segment, tail.Off)), tail.Bytes)
+	}
+	for _, off := range s.info.tailsBelow(h.DropTailsBelow) {
+		b.Delete(t.key(record.OffsetKey(record.TableTail, s.info.id, off)))
+	}
+	if loc.End != s.end || loc.Synced != h.Synced || loc.Timeline != l.id {
+		loc.Timeline, loc.End, loc.Synced = l.id, s.end, h.Synced
+		b.Set(t.key(record.IDKey(record.TableSegment, s.info.id)), loc.Append(nil))
+	}
+}
+
+// buildRows puts a layer's rows into the batch: new versions into the newest
+// stratum, deletions into every stratum that may hold the version.
+func (l *line) buildRows(b kv.Batch, y *layer) {
+	active := l.strata[len(l.strata)-1]
+	var key []byte
+	y.rows.Scan(func(k record.Logical, e entry) bool {
+		if e.replaces != 0 && (e.replaces != y.epoch || e.gone) {
+			for _, s := range l.strata {
+				key = record.AppendEpoch(record.AppendKey(key[:0], s, k), e.replaces)
+				b.Delete(key)
+			}
+		}
+		if e.gone {
+			return true
+		}
+		key = record.AppendEpoch(record.AppendKey(key[:0], active, k), y.epoch)
+		if e.tomb {
+			b.Set(key, tombstone)
+		} else {
+			b.Set(key, e.val)
+		}
+		return true
+	})
+	for k, births := range y.frees {
+		for _, birth := range births {
+			for _, s := range l.strata {
+				key = record.AppendEpoch(record.AppendKey(key[:0], s, k), birth)
+				b.Delete(key)
+			}
+		}
+	}
+	for _, r := range y.raw {
+		r.put(b)
+	}
+}
+
+// waitForSpace marks the device as full and waits a little for room. It gives
+// up when the engine closes.
+func (e *Engine) waitForSpace() bool {
+	e.full.Store(true)
+	select {
+	case <-e.janitor.quit:
+		return false
+	case <-time.After(100 * time.Millisecond):
+		return e.check() == nil
+	}
+}
+
+// afterCommit does what may happen only once a commit is durable: it removes
+// the files of dead segments, and seals those that are full.
+func (l *line) afterCommit(y *layer) {
+	e := l.tree.engine
+	if len(y.dead) > 0 {
+		e.Crash.At(crashpoint.SegmentUnreferenced)
+	}
+	for _, d := range y.dead {
+		l.tree.forget(d.id)
+		if err := e.Segments.Remove(d.id, d.gen); err != nil {
+			e.Logger.Warn("a dead segment's file could not be removed; the next start tries again", "segment", d.id.String(), "error", err)
+		}
+	}
+	for _, s := range y.ends {
+		l.space.mu.Lock()
+		full := l.space.writer != s.w
+		l.space.mu.Unlock()
+		if full && s.info.loc.Load().State == record.SegmentOpen {
+			if err := l.sealSegment(s.info, s.w); err != nil {
+				e.fail(err)
+				return
+			}
+		}
+	}
+}
+
+// sync makes durable all that the line shows now (P1): it waits for the commit
+// that holds it. Callers that wait together share a commit.
+func (l *line) sync(ctx context.Context) error {
+	l.mu.Lock()
+	if l.commits.failed != nil {
+		defer l.mu.Unlock()
+		return l.commits.failed
+	}
+	var s *step
+	if l.open.empty() && !l.counters.dirty {
+		s = l.lastStep()
+	} else {
+		l.commits.wanted = true
+		s = l.open.step
+	}
+	if len(l.layers()) > 0 || l.commits.wanted {
+		l.kick()
+	}
+	l.mu.Unlock()
+	return s.wait(ctx, l.tree.engine)
+}
+
+// wait waits until the step is durable. Waiting can be given up, and ends with
+// KindNoSpace while the device is full; the step still happens.
+func (s *step) wait(ctx context.Context, e *Engine) error {
+	if s == nil {
+		return nil
+	}
+	for {
+		select {
+		case <-s.done:
+			return s.err
+		case <-ctx.Done():
+			return tine.Errorf(tine.KindInterrupted, "gave up waiting for a commit: %w", context.Cause(ctx))
+		case <-e.fullTick():
+			return tine.ErrNoSpace
+		}
+	}
+}
+
+// fullTick returns a channel that fires soon if the device is full, and nil
+// (never) otherwise. A device that fills while one waits is noticed by the
+// next call that waits.
+func (e *Engine) fullTick() <-chan time.Time {
+	if !e.full.Load() {
+		return nil
+	}
+	return time.After(500 * time.Millisecond)
+}
+
+// exclusive runs fn in the line's committer, between two commits, and waits
+// for it: nothing else writes the line's rows meanwhile.
+func (l *line) exclusive(fn func() error) error {
+	done := make(chan error, 1)
+	l.mu.Lock()
+	l.commits.between = append(l.commits.between, func() { done <- fn() })
+	l.kick()
+	l.mu.Unlock()
+	return <-done
+}

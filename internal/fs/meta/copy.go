@@ -1,0 +1,144 @@
+package meta
+
+import (
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/tine"
+)
+
+// copyStepBytes is how much of a copy is one operation.
+const copyStepBytes = 64 << 20
+
+// CopyRange copies a part of one file to another, or to another place of the
+// same, as copy_file_range(2). Data that this line wrote is shared and not
+// copied; data of an ancestor is copied, because only its own line may count
+// who names it. It returns how much was copied: less than asked at the end of
+// the source, or when a later step fails.
+func (v *View) CopyRange(c Cred, src tine.Ino, off int64, dst tine.Ino, to, length int64) (done int64, err error) {
+	if off < 0 || to < 0 || length < 0 {
+		return 0, tine.ErrInvalid
+	}
+	a, err := v.Attr(src)
+	if err != nil {
+		return 0, err
+	}
+	if length = min(length, a.Size-off); length <= 0 {
+		return 0, nil
+	}
+	if err := v.checkSize(to + length); err != nil {
+		return 0, err
+	}
+	if src == dst && off < to+length && to < off+length {
+		return 0, tine.ErrInvalid
+	}
+	for done < length {
+		n, err := v.copyStep(c, src, off+done, dst, to+done, min(length-done, copyStepBytes))
+		if err != nil && done == 0 {
+			return 0, err
+		}
+		if err != nil || n == 0 {
+			break
+		}
+		done += n
+	}
+	return done, nil
+}
+
+func (v *View) copyStep(c Cred, src tine.Ino, off int64, dst tine.Ino, to, length int64) (n int64, err error) {
+	err = v.change(func(t *txn) error {
+		s, err := t.inode(src)
+		if err != nil {
+			return err
+		}
+		d := s
+		if src != dst {
+			if d, err = t.inode(dst); err != nil {
+				return err
+			}
+		}
+		if s.Mode&modeType != modeRegular || d.Mode&modeType != modeRegular {
+			return tine.ErrInvalid
+		}
+		if n = min(length, s.Size-off); n <= 0 {
+			n = 0
+			return nil
+		}
+		if err := t.uninline(d); err != nil {
+			return err
+		}
+		if err := t.discard(d, to, to+n); err != nil {
+			return err
+		}
+		if err := t.copyChunks(s, off, d, to, n); err != nil {
+			return err
+		}
+		d.Size = max(d.Size, to+n)
+		t.wrote(c, d)
+		return nil
+	})
+	return n, err
+}
+
+func (t *txn) copyChunks(s *node, off int64, d *node, to, length int64) error {
+	for done := int64(0); done < length; {
+		in := (off + done) % tine.ChunkBytes
+		part := min(length-done, tine.ChunkBytes-in)
+		c, err := t.chunk(s.ino, uint64((off+done)/tine.ChunkBytes))
+		if err != nil {
+			return err
+		}
+		if in < int64(len(c.Inline)) {
+			p := c.Inline[in:min(in+part, int64(len(c.Inline)))]
+			info, at, err := t.line.appendData(p)
+			if err != nil {
+				return err
+			}
+			if err := t.place(d, to+done, run{info, at, int64(len(p))}); err != nil {
+				return err
+			}
+		}
+		for _, x := range c.Extents {
+			from, end := max(x.Pos, in), min(x.End(), in+part)
+			if from >= end {
+				continue
+			}
+			x.Off += from - x.Pos
+			x.Pos, x.Len = from, end-from
+			if err := t.copyExtent(x, d, to+done+from-in); err != nil {
+				return err
+			}
+		}
+		done += part
+	}
+	return nil
+}
+
+// copyExtent names an extent at another place, or copies its bytes.
+func (t *txn) copyExtent(x record.Extent, d *node, pos int64) error {
+	if !t.shareable(x.Segment) {
+		p := make([]byte, x.Len)
+		if err := t.line.tree.readExtent(x, p); err != nil {
+			return err
+		}
+		info, off, err := t.line.appendData(p)
+		if err != nil {
+			return err
+		}
+		return t.place(d, pos, run{info, off, x.Len})
+	}
+	t.share(x)
+	for x.Len > 0 {
+		c, err := t.chunk(d.ino, uint64(pos/tine.ChunkBytes))
+		if err != nil {
+			return err
+		}
+		y := x
+		y.Pos = pos % tine.ChunkBytes
+		y.Len = min(x.Len, tine.ChunkBytes-y.Pos)
+		c.Extents = overlay(c.Extents, y)
+		if err := t.setChunk(d, c); err != nil {
+			return err
+		}
+		pos, x.Off, x.Len = pos+y.Len, x.Off+y.Len, x.Len-y.Len
+	}
+	return nil
+}

@@ -1,0 +1,301 @@
+package meta
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/tine"
+)
+
+// Disk is a name for the head of a line.
+type Disk struct {
+	engine *Engine
+	id     tine.DiskID
+	tree   *tree
+	rec    record.Disk // guarded by tree.mu
+
+	mu    sync.RWMutex // held for reading by every operation on the head
+	line  *line        // written with mu and tree.mu held
+	gen   uint32       // grows when the head is exchanged
+	inUse int          // attachments; guarded by tree.mu
+
+	checkpoints map[string]*checkpoint // by name; guarded by tree.mu
+	autos       []*checkpoint          // the automatic ones, oldest first; guarded by tree.mu
+}
+
+// Actor is on whose behalf a record is made.
+type Actor struct{ Author, Caller string }
+
+func (d *Disk) entry(now int64, op, detail string, a Actor) record.LogEntry {
+	return record.LogEntry{Time: now, Op: op, Detail: detail, Author: a.Author, Caller: a.Caller}
+}
+
+// ID returns the disk's identifier.
+func (d *Disk) ID() tine.DiskID { return d.id }
+
+// Find returns the living disk of that name.
+func (e *Engine) Find(tenant tine.TenantID, name string) (*Disk, error) {
+	if err := tine.CheckName("disk", name); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	d := e.names[diskName{tenant, name}]
+	e.mu.Unlock()
+	if d == nil {
+		return nil, tine.Errorf(tine.KindNotFound, "there is no disk %q", name).
+			WithHint("`tine disk ls` lists the disks")
+	}
+	return d, nil
+}
+
+// reserve takes names that must not exist yet; release gives back those that
+// were not filled.
+func (e *Engine) reserve(tenant tine.TenantID, names ...string) (release func(), err error) {
+	for _, n := range names {
+		if err := tine.CheckName("disk", n); err != nil {
+			return nil, err
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, tine.Errorf(tine.KindUnavailable, "the server is stopping")
+	}
+	for i, n := range names {
+		if _, taken := e.names[diskName{tenant, n}]; taken {
+			for _, m := range names[:i] {
+				delete(e.names, diskName{tenant, m})
+			}
+			return nil, tine.Errorf(tine.KindExists, "a disk %q exists already", n).
+				WithHint("choose another name, or remove it with `tine disk rm %s`", n)
+		}
+		e.names[diskName{tenant, n}] = nil
+	}
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for _, n := range names {
+			if k := (diskName{tenant, n}); e.names[k] == nil {
+				delete(e.names, k)
+			}
+		}
+	}, nil
+}
+
+func (e *Engine) publish(tenant tine.TenantID, ds ...*Disk) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, d := range ds {
+		e.disks[d.id] = d
+		e.names[diskName{tenant, d.rec.Name}] = d
+	}
+}
+
+// Create makes an empty disk, the root of a tree of its own. It is durable
+// when Create returns.
+func (e *Engine) Create(ctx context.Context, tenant tine.TenantID, name string, a Actor) (*Disk, error) {
+	release, err := e.reserve(tenant, name)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	now := e.Clock()
+	t := newTree(e, tine.NewID[tine.TreeID](now), record.Tree{Tenant: tenant, Created: now.UnixNano()})
+	t.loaded = true
+	t.mu.Lock()
+	l := t.newLine(tine.NewID[tine.TimelineID](now), nil, 0)
+	l.strata = []tine.StratumID{tine.NewID[tine.StratumID](now)}
+	d := t.newDisk(name, l, now.UnixNano())
+	l.state.touched, l.state.written = true, true
+	l.state.stored.Store(true)
+	l.counters = lineCounters{Counters: record.Counters{Inodes: 1, NextIno: tine.RootIno + 1, NextCookie: firstCookie}, loaded: true}
+	root := record.Inode{Mode: modeDir | 0o755, Nlink: 2, Mtime: now.UnixNano(), Ctime: now.UnixNano(),
+		Atime: now.UnixNano(), Btime: now.UnixNano(), Parent: tine.RootIno}
+	var r rows
+	r.set(record.Key(tenant, record.IDKey(record.TableTree, t.id), 0), t.rec.Append(nil))
+	r.set(record.Key(l.strata[0], record.InodeKey(tine.RootIno), l.epoch), root.Append(nil))
+	r.set(record.Key(l.strata[0], record.TableKey(record.TableCounters), l.epoch), l.counters.Append(nil))
+	t.setTimeline(&r, l)
+	t.setDisk(&r, d)
+	t.setLog(&r, d, d.entry(now.UnixNano(), "create", "", a))
+	l.after = t.commit(r)
+	t.mu.Unlock()
+	if err := l.after.wait(ctx, e); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	e.trees[t.id] = t
+	e.mu.Unlock()
+	e.publish(tenant, d)
+	return d, nil
+}
+
+// newDisk makes a disk in memory whose head is l; t.mu is held.
+func (t *tree) newDisk(name string, l *line, now int64) *Disk {
+	d := &Disk{engine: t.engine, id: tine.NewID[tine.DiskID](t.engine.Clock()), tree: t, line: l, gen: 1}
+	d.rec = record.Disk{Tree: t.id, Timeline: l.id, Name: name, Created: now}
+	l.head = d
+	t.disks = append(t.disks, d)
+	return d
+}
+
+// Rename gives the disk another name.
+func (d *Disk) Rename(ctx context.Context, name string, a Actor) error {
+	e, t := d.engine, d.tree
+	release, err := e.reserve(t.rec.Tenant, name)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := t.ensure(); err != nil {
+		return err
+	}
+	if err := d.living(); err != nil {
+		t.mu.Unlock()
+		return err
+	}
+	old := d.rec.Name
+	d.rec.Name = name
+	var r rows
+	t.setDisk(&r, d)
+	t.setLog(&r, d, d.entry(e.now(), "rename", old+" to "+name, a))
+	s := t.commit(r)
+	t.mu.Unlock()
+	e.mu.Lock()
+	delete(e.names, diskName{t.rec.Tenant, old})
+	e.names[diskName{t.rec.Tenant, name}] = d
+	e.mu.Unlock()
+	return s.wait(ctx, e)
+}
+
+// living refuses disks that were removed meanwhile; t.mu is held.
+func (d *Disk) living() error {
+	if d.rec.Deleted != 0 {
+		return tine.Errorf(tine.KindNotFound, "disk %q has been removed", d.rec.Name).
+			WithHint("`tine disk undelete %s` brings it back", d.rec.Name)
+	}
+	return nil
+}
+
+// idle refuses disks that are attached; t.mu is held.
+func (d *Disk) idle() error {
+	if d.inUse > 0 {
+		return tine.Errorf(tine.KindBusy, "disk %q is in use", d.rec.Name).
+			WithHint("unmount it first; `tine mounts` shows where")
+	}
+	return nil
+}
+
+// Remove puts the disk into the trash, from which Undelete brings it back, or,
+// with purge, gives it up for good together with its checkpoints: the space
+// comes back in the background.
+func (d *Disk) Remove(ctx context.Context, purge bool, a Actor) error {
+	e, t := d.engine, d.tree
+	if err := t.ensure(); err != nil {
+		return err
+	}
+	if err := d.idle(); err != nil {
+		t.mu.Unlock()
+		return err
+	}
+	for _, c := range d.checkpoints {
+		if c.open > 0 {
+			t.mu.Unlock()
+			return tine.Errorf(tine.KindBusy, "checkpoint %q of disk %q is in use", c.rec.Name, d.rec.Name).
+				WithHint("unmount it first; `tine mounts` shows where")
+		}
+	}
+	wasLiving, name := d.rec.Deleted == 0, d.rec.Name
+	var r rows
+	var s *step
+	if purge {
+		s = t.purge(&r, d)
+	} else {
+		if err := d.living(); err != nil {
+			t.mu.Unlock()
+			return err
+		}
+		d.rec.Deleted = e.now()
+		t.setDisk(&r, d)
+		t.setLog(&r, d, d.entry(d.rec.Deleted, "remove", "", a))
+		s = t.commit(r)
+	}
+	t.mu.Unlock()
+	e.unpublish(diskName{t.rec.Tenant, name}, d, wasLiving, purge)
+	err := s.wait(ctx, e)
+	e.janitor.wake()
+	return err
+}
+
+// unpublish takes a removed disk out of the names, into the trash or away.
+func (e *Engine) unpublish(k diskName, d *Disk, living, purged bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if living {
+		delete(e.names, k)
+	} else {
+		e.trash[k] = slices.DeleteFunc(e.trash[k], func(x *Disk) bool { return x == d })
+	}
+	if purged {
+		delete(e.disks, d.id)
+	} else {
+		e.trash[k] = append(e.trash[k], d)
+	}
+}
+
+// purge gives up a disk's head and checkpoints; t.mu is held.
+func (t *tree) purge(r *rows, d *Disk) *step {
+	l := d.line
+	l.mu.Lock()
+	last := l.seal()
+	l.kick()
+	l.head = nil
+	l.mu.Unlock()
+	t.delDisk(r, d)
+	for i, x := range t.disks {
+		if x == d {
+			t.disks = append(t.disks[:i:i], t.disks[i+1:]...)
+			break
+		}
+	}
+	for _, c := range d.checkpoints {
+		t.dropCheckpoint(r, d, c)
+	}
+	t.addTask(r, l, tine.Head)
+	return t.commit(*r, last)
+}
+
+// Undelete brings back the newest removed disk of that name.
+func (e *Engine) Undelete(ctx context.Context, tenant tine.TenantID, name string, a Actor) (*Disk, error) {
+	release, err := e.reserve(tenant, name)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	k := diskName{tenant, name}
+	e.mu.Lock()
+	var best *Disk
+	if ds := e.trash[k]; len(ds) > 0 {
+		best = ds[len(ds)-1]
+		e.trash[k] = ds[:len(ds)-1]
+	}
+	e.mu.Unlock()
+	if best == nil {
+		return nil, tine.Errorf(tine.KindNotFound, "there is no removed disk %q", name).
+			WithHint("`tine disk ls --deleted` lists what can be brought back")
+	}
+	t := best.tree
+	if err := t.ensure(); err != nil {
+		return nil, err
+	}
+	best.rec.Deleted = 0
+	var r rows
+	t.setDisk(&r, best)
+	t.setLog(&r, best, best.entry(e.now(), "undelete", "", a))
+	s := t.commit(r)
+	t.mu.Unlock()
+	e.publish(tenant, best)
+	return best, s.wait(ctx, e)
+}

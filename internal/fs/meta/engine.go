@@ -1,0 +1,257 @@
+package meta
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tine.dev/tine/internal/fs/crashpoint"
+	"tine.dev/tine/internal/fs/kv"
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/segment"
+	"tine.dev/tine/internal/tine"
+)
+
+// Options are what an engine is made from. Rows and Segments stay the
+// caller's to close, after the engine.
+type Options struct {
+	Rows           kv.Store
+	Segments       *segment.Store
+	Clock          Clock
+	Logger         *slog.Logger
+	Crash          crashpoint.Hook
+	CommitInterval time.Duration // what has reached the engine is committed after this long; 0: 1 s; negative: only when asked
+	UndoKeep       int           // automatic checkpoints kept per disk; 0: 3
+	SegmentBytes   int64         // a segment is sealed at this size; 0: 64 MiB
+	TailBytes      int64         // an unsynced tail of at most this rides in the commit; 0: 64 KiB
+	LayerBytes     int           // an open layer of this size is committed; 0: 8 MiB
+	Manual         bool          // no background work but by ReclaimIdle: for the simulator
+	Mutation       Mutation      // deliberate faults, for tests that must catch them
+}
+
+// Mutation is a deliberate fault. Tests set one and must then fail.
+type Mutation uint8
+
+// The mutations.
+const (
+	MutateNothing          Mutation = iota
+	MutateFreeForeign               // free extents without regard to the line that wrote them
+	MutateIgnoreNeighbours          // free a version's extents though a neighbouring version names them
+	MutateNeverAbsorb               // leave lines that one child could continue
+)
+
+func (o *Options) setDefaults() {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.CommitInterval == 0 {
+		o.CommitInterval = time.Second
+	}
+	if o.UndoKeep == 0 {
+		o.UndoKeep = 3
+	}
+	if o.SegmentBytes == 0 {
+		o.SegmentBytes = 64 << 20
+	}
+	if o.TailBytes == 0 {
+		o.TailBytes = 64 << 10
+	}
+	if o.LayerBytes == 0 {
+		o.LayerBytes = 8 << 20
+	}
+}
+
+// Engine is all the trees of one data directory.
+type Engine struct {
+	Options
+	mu      sync.Mutex // guards the maps; see the package comment for the order
+	trees   map[tine.TreeID]*tree
+	disks   map[tine.DiskID]*Disk
+	names   map[diskName]*Disk   // living disks, and names reserved by operations under way (nil)
+	trash   map[diskName][]*Disk // removed disks, in the order of their removal
+	closed  bool
+	poison  atomic.Pointer[tine.Error]
+	full    atomic.Bool // the device had no room at the last try
+	janitor janitor
+}
+
+type diskName struct {
+	tenant tine.TenantID
+	name   string
+}
+
+// Open reads the names of the disks and prepares the trees; each tree is
+// loaded when it is first used. It removes segment files that no row names:
+// what a crash left between making a file and committing its row.
+func Open(o Options) (*Engine, error) {
+	o.setDefaults()
+	e := &Engine{Options: o, trees: map[tine.TreeID]*tree{}, disks: map[tine.DiskID]*Disk{}, names: map[diskName]*Disk{}, trash: map[diskName][]*Disk{}}
+	e.janitor.init(e)
+	if err := e.loadCatalog(); err != nil {
+		return nil, err
+	}
+	if err := e.removeStrayFiles(); err != nil {
+		return nil, err
+	}
+	if !o.Manual {
+		e.janitor.start()
+	}
+	return e, nil
+}
+
+// loadCatalog reads the trees and disks of the tenants.
+func (e *Engine) loadCatalog() error {
+	snap := e.Rows.Snapshot()
+	defer snap.Close()
+	owner := tine.DefaultTenant
+	err := scanTable(snap, owner, record.TableTree, func(l record.Logical, v []byte) error {
+		rec, err := record.DecodeTree(v)
+		if err != nil {
+			return err
+		}
+		id, _ := l.ID()
+		e.trees[id] = newTree(e, id, rec)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return scanTable(snap, owner, record.TableDisk, func(l record.Logical, v []byte) error {
+		rec, err := record.DecodeDisk(v)
+		if err != nil {
+			return err
+		}
+		id, _ := l.ID()
+		t := e.trees[rec.Tree]
+		if t == nil {
+			return tine.Errorf(tine.KindCorrupt, "disk %s (%q) names tree %s, which does not exist", tine.DiskID(id), rec.Name, rec.Tree)
+		}
+		d := &Disk{engine: e, id: id, tree: t, rec: rec, gen: 1}
+		e.disks[d.id] = d
+		t.disks = append(t.disks, d)
+		if k := (diskName{owner, rec.Name}); rec.Deleted == 0 {
+			e.names[k] = d
+		} else {
+			e.trash[k] = append(e.trash[k], d)
+			slices.SortFunc(e.trash[k], func(a, b *Disk) int { return cmp.Compare(a.rec.Deleted, b.rec.Deleted) })
+		}
+		return nil
+	})
+}
+
+// scanTable calls fn for every row of one table of an owner.
+func scanTable(snap kv.Snapshot, owner [tine.IDSize]byte, t record.Table, fn func(record.Logical, []byte) error) error {
+	return scanPrefix(snap, owner, record.TableKey(t), fn)
+}
+
+// scanPrefix calls fn for every row of an owner whose logical key starts with p.
+func scanPrefix(snap kv.Snapshot, owner [tine.IDSize]byte, p record.Logical, fn func(record.Logical, []byte) error) error {
+	lower := record.AppendKey(nil, owner, p)
+	scan, err := snap.Scan(lower, record.PrefixEnd(lower), nil)
+	if err != nil {
+		return err
+	}
+	defer scan.Close()
+	for scan.Next() {
+		_, l, _, err := record.SplitKey(scan.Key())
+		if err != nil {
+			return err
+		}
+		if err := fn(l, scan.Value()); err != nil {
+			return err
+		}
+	}
+	return scan.Err()
+}
+
+// removeStrayFiles removes segment files that no row names, and generations
+// that a repack has replaced.
+func (e *Engine) removeStrayFiles() error {
+	type file struct {
+		id  tine.SegmentID
+		gen uint64
+	}
+	var files []file
+	err := e.Segments.Files(func(id tine.SegmentID, gen uint64, _ int64) error {
+		files = append(files, file{id, gen})
+		return nil
+	})
+	if err != nil || len(files) == 0 {
+		return err
+	}
+	named := map[tine.SegmentID]uint64{}
+	snap := e.Rows.Snapshot()
+	defer snap.Close()
+	for id := range e.trees {
+		err := scanTable(snap, id, record.TableSegment, func(l record.Logical, v []byte) error {
+			seg, err := record.DecodeSegment(v)
+			if err != nil {
+				return err
+			}
+			sid, _ := l.ID()
+			named[sid] = seg.Generation
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, f := range files {
+		if gen, ok := named[f.id]; ok && gen == f.gen {
+			continue
+		}
+		if err := e.Segments.Remove(f.id, f.gen); err != nil {
+			return err
+		}
+		e.Logger.Info("removed a segment file that no row names", "segment", f.id.String(), "generation", f.gen)
+	}
+	return nil
+}
+
+// fail poisons the engine: something durable can no longer be trusted to
+// happen. Every operation fails from then on, until the data directory is
+// opened again, which recovers the last durable state.
+func (e *Engine) fail(err error) {
+	p := &tine.Error{Kind: tine.KindUnavailable, Msg: "the data directory failed", Err: err,
+		Hint: "look at the device, then restart the server: it opens at the last durable state"}
+	if e.poison.CompareAndSwap(nil, p) {
+		e.Logger.Error("the data directory failed; all disks answer EIO until the server is restarted", "error", err)
+	}
+}
+
+// check returns the poison, if there is any.
+func (e *Engine) check() error {
+	if p := e.poison.Load(); p != nil {
+		return p
+	}
+	return nil
+}
+
+// Close commits everything, stops background work and seals open segments.
+// Background work that is left is taken up at the next Open.
+func (e *Engine) Close(ctx context.Context) error {
+	e.mu.Lock()
+	e.closed = true
+	var trees []*tree
+	for _, t := range e.trees {
+		trees = append(trees, t)
+	}
+	e.mu.Unlock()
+	e.janitor.stop()
+	var first error
+	for _, t := range trees {
+		if err := t.close(ctx); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func (e *Engine) now() int64 { return e.Clock().UnixNano() }

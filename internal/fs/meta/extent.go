@@ -1,0 +1,163 @@
+package meta
+
+import (
+	"slices"
+
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/tine"
+)
+
+// cut removes [from, to) from the extents of a chunk.
+func cut(xs []record.Extent, from, to int64) []record.Extent {
+	i := 0
+	for i < len(xs) && xs[i].End() <= from {
+		i++
+	}
+	out := slices.Clone(xs[:i])
+	for ; i < len(xs) && xs[i].Pos < to; i++ {
+		x := xs[i]
+		if x.Pos < from {
+			head := x
+			head.Len = from - x.Pos
+			out = append(out, head)
+		}
+		if x.End() > to {
+			tail := x
+			tail.Pos, tail.Off, tail.Len = to, x.Off+to-x.Pos, x.End()-to
+			out = append(out, tail)
+		}
+	}
+	return append(out, xs[i:]...)
+}
+
+// overlay puts an extent over what is there, joining it with its neighbour
+// when the two are one run of the segment.
+func overlay(xs []record.Extent, x record.Extent) []record.Extent {
+	xs = cut(xs, x.Pos, x.End())
+	i := 0
+	for i < len(xs) && xs[i].Pos < x.Pos {
+		i++
+	}
+	if i > 0 {
+		if p := &xs[i-1]; p.End() == x.Pos && p.Segment == x.Segment && p.Off+p.Len == x.Off && p.Birth == x.Birth {
+			p.Len += x.Len
+			return xs
+		}
+	}
+	return slices.Insert(xs, i, x)
+}
+
+// chunkAt is a chunk row as an operation has found it.
+type chunkAt struct {
+	key record.Logical
+	at  found
+	record.Chunk
+	had int64 // bytes of data it had
+}
+
+func (r *reader) chunk(ino tine.Ino, index uint64) (*chunkAt, error) {
+	c := &chunkAt{key: record.ChunkKey(ino, index)}
+	var err error
+	if c.at, err = r.get(c.key); err != nil || c.at.kind != foundValue {
+		return c, err
+	}
+	c.Chunk, err = record.DecodeChunk(c.at.val)
+	c.had = c.Bytes()
+	return c, err
+}
+
+// setChunk writes the chunk back, or removes it when nothing is left, and
+// counts the change in the inode and the disk.
+func (t *txn) setChunk(n *node, c *chunkAt) error {
+	now := c.Bytes()
+	n.Bytes += now - c.had
+	if n.Nlink > 0 {
+		t.count(0, now-c.had)
+	} else if o := t.line.opens[n.ino]; o != nil {
+		o.bytes = n.Bytes
+	}
+	if now > 0 {
+		return t.putChunk(c.key, c.at, &c.Chunk)
+	}
+	if c.at.kind == foundValue {
+		return t.delChunk(c.key, c.at)
+	}
+	return nil
+}
+
+// run is a piece of data in a segment that is to be named by rows.
+type run struct {
+	info *segInfo
+	off  int64
+	len  int64
+}
+
+// place names a run of fresh data at a position of the file.
+func (t *txn) place(n *node, pos int64, d run) error {
+	for d.len > 0 {
+		c, err := t.chunk(n.ino, uint64(pos/tine.ChunkBytes))
+		if err != nil {
+			return err
+		}
+		in := pos % tine.ChunkBytes
+		part := min(d.len, tine.ChunkBytes-in)
+		c.Extents = overlay(c.Extents, record.Extent{Pos: in, Len: part, Segment: d.info.id, Off: d.off, Birth: t.line.epoch})
+		t.adopt(d.info)
+		if len(c.Extents) > maxExtents {
+			if err := t.compact(c); err != nil {
+				return err
+			}
+		} else {
+			t.addLive(d.info, part)
+		}
+		if err := t.setChunk(n, c); err != nil {
+			return err
+		}
+		pos, d.off, d.len = pos+part, d.off+part, d.len-part
+	}
+	return nil
+}
+
+// maxExtents bounds a chunk row: past it the chunk's data is written anew in
+// one piece, and the run just staged is left unnamed. A row is rewritten whole with every write to its chunk, so without
+// the bound small random writes would grow dearer without end.
+const maxExtents = 256
+
+// compact writes the chunk's data anew, each run between holes as one extent.
+func (t *txn) compact(c *chunkAt) error {
+	old := c.Extents
+	var fresh []record.Extent
+	for i := 0; i < len(old); {
+		j, end := i, old[i].Pos
+		for j < len(old) && old[j].Pos == end {
+			end = old[j].End()
+			j++
+		}
+		buf := make([]byte, end-old[i].Pos)
+		for _, x := range old[i:j] {
+			if err := t.line.tree.readExtent(x, buf[x.Pos-old[i].Pos:][:x.Len]); err != nil {
+				return err
+			}
+		}
+		info, off, err := t.line.appendData(buf)
+		if err != nil {
+			return err
+		}
+		t.adopt(info)
+		t.addLive(info, int64(len(buf)))
+		fresh = append(fresh, record.Extent{Pos: old[i].Pos, Len: int64(len(buf)), Segment: info.id, Off: off, Birth: t.line.epoch})
+		i = j
+	}
+	c.Extents = fresh
+	return nil
+}
+
+// readExtent reads an extent's bytes; line.mu is held.
+func (t *tree) readExtent(x record.Extent, p []byte) error {
+	h, err := t.pin(x.Segment)
+	if err != nil {
+		return err
+	}
+	defer h.Release()
+	return h.ReadAt(p, x.Off)
+}

@@ -1,0 +1,320 @@
+package meta
+
+import (
+	"context"
+	"slices"
+
+	"tine.dev/tine/internal/fs/crashpoint"
+	"tine.dev/tine/internal/fs/kv"
+	"tine.dev/tine/internal/fs/reclaim"
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/tine"
+)
+
+// task is a drop that must be run: the pin at epoch of the line lost its last
+// holder. It stands in a row from the record that released the pin until it
+// has been run to its end, so a crash between only means running it again.
+type task struct {
+	seq   uint64
+	line  *line // follow with root
+	epoch tine.Epoch
+}
+
+// addTask adds a drop to a record; t.mu is held.
+func (t *tree) addTask(r *rows, l *line, e tine.Epoch) {
+	t.nextTask++
+	r.set(t.key(record.TaskKey(t.nextTask)), record.Task{Kind: record.TaskDrop, Timeline: l.id, Epoch: e}.Append(nil))
+	l.tasks++
+	t.tasks = append(t.tasks, task{t.nextTask, l, e})
+}
+
+// stepKeys is how many rows a background step looks at while it holds the
+// line's lock.
+const stepKeys = 128
+
+// runTask runs the oldest drop of the tree; false if there is none. It is the
+// janitor's, one at a time.
+func (t *tree) runTask(ctx context.Context) (bool, error) {
+	t.mu.Lock()
+	if len(t.tasks) == 0 {
+		t.mu.Unlock()
+		return false, nil
+	}
+	k, last := t.tasks[0], t.last
+	t.mu.Unlock()
+	// A pin's release is durable before anything that it permits is freed.
+	if err := last.wait(ctx, t.engine); err != nil {
+		return true, err
+	}
+	t.engine.Crash.At(crashpoint.DropStarted)
+	l := k.line.root()
+	t.mu.Lock()
+	pins := l.pinsWithHead()
+	t.mu.Unlock()
+	if len(pins) > 0 && !slices.Contains(pins, k.epoch) {
+		after, upTo := reclaim.DropInterval(pins, k.epoch)
+		if err := l.freeBorn(ctx, after, upTo); err != nil {
+			return true, err
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.tasks = t.tasks[1:]
+	l.tasks--
+	var r rows
+	r.del(t.key(record.TaskKey(k.seq)))
+	if l.tasks == 0 && l.head == nil && len(l.pins.sorted) == 0 {
+		t.remove(&r, l)
+	} else {
+		t.commit(r, l.lastStepLocked())
+	}
+	return true, nil
+}
+
+func (l *line) lastStepLocked() *step {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.lastStep()
+}
+
+// freeBorn frees what is not needed among the line's rows born in
+// (after, upTo], a few rows at a time, as commits of the line.
+func (l *line) freeBorn(ctx context.Context, after, upTo tine.Epoch) error {
+	for _, s := range l.strataNow() {
+		cursor := s[:]
+		for cursor != nil {
+			next, err := l.freeStep(s, cursor, kv.Born{After: after, UpTo: upTo})
+			if err != nil {
+				return err
+			}
+			if err := l.sync(ctx); err != nil {
+				return err
+			}
+			l.tree.engine.Crash.At(crashpoint.DropStep)
+			cursor = next
+		}
+	}
+	return nil
+}
+
+func (l *line) strataNow() []tine.StratumID {
+	l.tree.topo.RLock()
+	defer l.tree.topo.RUnlock()
+	return slices.Clone(l.strata)
+}
+
+// freeStep looks at some rows of a stratum from cursor on and returns where to
+// go on; nil at the end.
+func (l *line) freeStep(s tine.StratumID, cursor []byte, born kv.Born) ([]byte, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t, err := l.begin()
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	keys, next, err := bornKeys(t.snapshot(), s, cursor, born)
+	if err != nil {
+		return nil, err
+	}
+	pins := l.pinsWithHead()
+	for _, k := range keys {
+		if err := t.freeUnneeded(k, pins, born); err != nil {
+			return nil, err
+		}
+	}
+	return next, nil
+}
+
+// bornKeys returns up to stepKeys logical keys that have a version born in the
+// range, and the key after them.
+func bornKeys(snap kv.Snapshot, s tine.StratumID, cursor []byte, born kv.Born) ([]record.Logical, []byte, error) {
+	scan, err := snap.Scan(cursor, record.PrefixEnd(s[:]), &born)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer scan.Close()
+	var keys []record.Logical
+	for scan.Next() {
+		_, k, _, err := record.SplitKey(scan.Key())
+		if err != nil {
+			return nil, nil, err
+		}
+		if n := len(keys); n > 0 && keys[n-1] == k {
+			continue
+		}
+		if len(keys) == stepKeys {
+			return keys, record.AppendKey(nil, s, k), nil
+		}
+		keys = append(keys, k)
+	}
+	return keys, nil, scan.Err()
+}
+
+// freeUnneeded frees the versions of a row that were born in the range and
+// that no pin needs, and then tombstones with nothing below them.
+func (t *txn) freeUnneeded(k record.Logical, pins []tine.Epoch, born kv.Born) error {
+	vs, err := t.versions(k)
+	if err != nil {
+		return err
+	}
+	for i := 0; i < len(vs); {
+		death := reclaim.Forever
+		if i+1 < len(vs) {
+			death = vs[i+1].birth
+		}
+		b := vs[i].birth
+		if b <= born.After || b > born.UpTo || reclaim.Needed(b, death, pins) {
+			i++
+			continue
+		}
+		if err := t.freeVersion(k, vs, i); err != nil {
+			return err
+		}
+		vs = slices.Delete(vs, i, i+1)
+	}
+	for len(vs) > 0 && vs[0].tomb {
+		f, err := t.inherited(k)
+		if err != nil {
+			return err
+		}
+		if f.kind != foundNothing {
+			break
+		}
+		if err := t.freeVersion(k, vs, 0); err != nil {
+			return err
+		}
+		vs = vs[1:]
+	}
+	return nil
+}
+
+// inherited finds what the line's parent shows of the row.
+func (t *txn) inherited(k record.Logical) (found, error) {
+	if len(t.hops) < 2 {
+		return found{}, nil
+	}
+	return t.at(k, t.line.branch)
+}
+
+// freeVersion removes the version vs[i] and frees what of its extents neither
+// neighbour names.
+func (t *txn) freeVersion(k record.Logical, vs []version, i int) error {
+	if k.Table() == record.TableChunk {
+		if err := t.freeExtents(vs, i); err != nil {
+			return err
+		}
+	}
+	y := t.layer()
+	birth := vs[i].birth
+	if birth != y.epoch {
+		y.free(k, birth)
+		return nil
+	}
+	e, ok := y.rows.Get(k)
+	switch {
+	case !ok:
+		y.set(k, entry{gone: true, replaces: birth})
+	case e.replaces == 0:
+		y.rows.Delete(k)
+	default:
+		e.val, e.tomb, e.gone = nil, false, true
+		y.set(k, e)
+	}
+	return nil
+}
+
+func (t *txn) freeExtents(vs []version, i int) error {
+	var xs [3][]record.Extent // older, self, newer
+	for j := range xs {
+		if n := i - 1 + j; n >= 0 && n < len(vs) {
+			var err error
+			if xs[j], err = vs[n].extents(); err != nil {
+				return err
+			}
+		}
+	}
+	older, self, newer := xs[0], xs[1], xs[2]
+	if t.line.tree.engine.Mutation == MutateIgnoreNeighbours {
+		older, newer = nil, nil
+	}
+	t.release(self, older, newer)
+	for _, p := range t.piecesOf(older, self, newer) {
+		p.change(t, reclaim.RunsOnFree(p.named(older), p.named(self), p.named(newer)))
+	}
+	return nil
+}
+
+// remove takes away a line that nothing holds: its rows by one range each, its
+// segments whole. It gives back the pin on the parent, which may cascade.
+// t.mu is held.
+func (t *tree) remove(r *rows, l *line) {
+	e := t.engine
+	l.mu.Lock()
+	for _, s := range l.strata {
+		r.delPrefix(s[:])
+	}
+	var dead []deadSegment
+	for id, info := range l.space.segs {
+		r.del(t.key(record.IDKey(record.TableSegment, id)))
+		r.del(t.key(record.IDKey(record.TableLive, id)))
+		r.delPrefix(t.prefix(record.IDKey(record.TableTail, id)))
+		r.delPrefix(t.prefix(record.IDKey(record.TablePiece, id)))
+		dead = append(dead, deadSegment{id, info.loc.Load().Generation})
+	}
+	r.del(t.key(record.IDKey(record.TableTimeline, l.id)))
+	for id := range t.aliases {
+		if t.resolve(id) == l {
+			r.del(t.key(record.IDKey(record.TableAlias, id)))
+			delete(t.aliases, id)
+		}
+	}
+	last := l.lastStep()
+	l.space.mu.Lock()
+	if w := l.space.writer; w != nil {
+		w.Abandon()
+		if l.space.segs[w.ID()] == nil {
+			dead = append(dead, deadSegment{w.ID(), 0})
+		}
+	}
+	l.space.writer, l.space.info = nil, nil
+	l.space.mu.Unlock()
+	l.space.segs, l.open, l.counters.dirty = nil, newLayer(l, l.epoch), false
+	delete(t.lines, l.id)
+	l.mu.Unlock()
+	if l.parent != nil {
+		p := l.parent.root()
+		p.mu.Lock()
+		t.topo.Lock()
+		delete(p.children, l)
+		t.topo.Unlock()
+		gone := p.pins.release(l.branch)
+		p.mu.Unlock()
+		if gone {
+			t.addTask(r, p, l.branch)
+		}
+	} else {
+		r.del(record.Key(t.rec.Tenant, record.IDKey(record.TableTree, t.id), 0))
+		r.delPrefix(t.id[:])
+		e.mu.Lock()
+		delete(e.trees, t.id)
+		e.mu.Unlock()
+	}
+	s := t.commit(*r, last)
+	go func() {
+		<-s.done
+		if s.err != nil {
+			return
+		}
+		e.Crash.At(crashpoint.SegmentUnreferenced)
+		for _, d := range dead {
+			t.forget(d.id)
+			if err := e.Segments.Remove(d.id, d.gen); err != nil {
+				e.Logger.Warn("a dead segment's file could not be removed; the next start tries again", "segment", d.id.String(), "error", err)
+			}
+		}
+	}()
+}
+
+// prefix is the full key of a tree's record without the epoch.
+func (t *tree) prefix(l record.Logical) []byte { return record.AppendKey(nil, t.id, l) }

@@ -1,0 +1,136 @@
+package meta
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// janitor runs the engine's background work, one piece at a time: drops,
+// absorbing, folding, reaping of unlinked files, repack. None of it is needed
+// for anything to be right; all of it may be interrupted anywhere.
+type janitor struct {
+	engine *Engine
+	work   sync.Mutex // held while a piece of work runs
+	poke   chan struct{}
+	quit   chan struct{}
+	once   sync.Once
+	wg     sync.WaitGroup
+}
+
+func (j *janitor) init(e *Engine) {
+	j.engine = e
+	j.poke = make(chan struct{}, 1)
+	j.quit = make(chan struct{})
+}
+
+// wake tells the janitor that there may be something to do.
+func (j *janitor) wake() {
+	select {
+	case j.poke <- struct{}{}:
+	default:
+	}
+}
+
+// tidyInterval is how often the janitor looks without being told.
+const tidyInterval = 30 * time.Second
+
+func (j *janitor) start() {
+	j.wg.Add(1)
+	go func() {
+		defer j.wg.Done()
+		tick := time.NewTicker(tidyInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-j.quit:
+				return
+			case <-j.poke:
+			case <-tick.C:
+			}
+			if err := j.run(context.Background(), false); err != nil && j.engine.check() == nil {
+				j.engine.Logger.Error("background work failed; it is tried again", "error", err)
+			}
+		}
+	}()
+	j.wake()
+}
+
+// stop ends background work after the step under way.
+func (j *janitor) stop() {
+	j.once.Do(func() { close(j.quit) })
+	j.wg.Wait()
+}
+
+// run works until nothing is left. thorough also repacks whatever has dead
+// bytes, not only what is worth it.
+func (j *janitor) run(ctx context.Context, thorough bool) error {
+	j.work.Lock()
+	defer j.work.Unlock()
+	for {
+		busy := false
+		for _, t := range j.engine.loadedTrees() {
+			for {
+				select {
+				case <-j.quit:
+					return nil
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				default:
+				}
+				did, err := j.step(ctx, t)
+				if err != nil {
+					return err
+				}
+				if !did {
+					break
+				}
+				busy = true
+			}
+		}
+		if !busy {
+			break
+		}
+	}
+	return j.repackAll(ctx, thorough)
+}
+
+// step does one piece of work in a tree; false if there is none.
+func (j *janitor) step(ctx context.Context, t *tree) (bool, error) {
+	for _, piece := range []func() (bool, error){
+		func() (bool, error) { return t.runTask(ctx) },
+		func() (bool, error) { return t.absorbOne(ctx) },
+		func() (bool, error) { return t.reapOne(ctx) },
+		func() (bool, error) { return t.foldOne(ctx) },
+	} {
+		if did, err := piece(); did || err != nil {
+			return did, err
+		}
+	}
+	return false, nil
+}
+
+// loadedTrees returns the trees, loading those that are not: a tree may have
+// tasks left from before a restart.
+func (e *Engine) loadedTrees() []*tree {
+	e.mu.Lock()
+	ts := make([]*tree, 0, len(e.trees))
+	for _, t := range e.trees {
+		ts = append(ts, t)
+	}
+	e.mu.Unlock()
+	loaded := ts[:0]
+	for _, t := range ts {
+		if err := t.ensure(); err != nil {
+			e.Logger.Error("a tree could not be loaded", "tree", t.id.String(), "error", err)
+			continue
+		}
+		t.mu.Unlock()
+		loaded = append(loaded, t)
+	}
+	return loaded
+}
+
+// Tidy runs background work until nothing is left to free, absorb, fold or
+// reap, and repacks every segment that has dead bytes.
+func (e *Engine) Tidy(ctx context.Context) error { return e.janitor.run(ctx, true) }

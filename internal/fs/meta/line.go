@@ -1,0 +1,184 @@
+package meta
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/segment"
+	"tine.dev/tine/internal/tine"
+)
+
+// line is a timeline in memory.
+//
+// When a line is absorbed, the child's object lives on as both and the other
+// points to it: pointers to a line that are kept (by children, checkpoints,
+// views, segments) are followed with root before use.
+type line struct {
+	tree *tree
+	id   tine.TimelineID
+
+	// What connects lines: written with tree.mu, line.mu and tree.topo held,
+	// read with any of them.
+	merged   atomic.Pointer[line] // not nil: this line was absorbed
+	strata   []tine.StratumID
+	parent   *line
+	branch   tine.Epoch
+	first    tine.Epoch
+	children map[*line]struct{}
+
+	mu       sync.RWMutex
+	epoch    tine.Epoch // of new rows
+	pins     pinSet
+	head     *Disk // the disk whose head this is; nil if it has none
+	open     *layer
+	counters lineCounters
+	state    lineState
+	after    *step // what the next commit depends on: the last record that concerns this line
+	opens    map[tine.Ino]*openInode
+	commits  committer
+	space    space
+	tasks    int // drops of this line that are not finished; guarded by tree.mu
+
+	sealed atomic.Pointer[[]*layer] // oldest first; dropped only once applied
+	view   View                     // the head
+}
+
+// lineState is what a line knows of its rows; guarded by line.mu.
+type lineState struct {
+	touched bool        // the line has, or had, rows of its own
+	written bool        // a row has been put at the present epoch
+	reap    bool        // unlinked files without a handle may have become this line's
+	stored  atomic.Bool // some row of the line has been committed
+}
+
+// lineCounters are a line's counters: loaded when they are known, dirty when
+// they have changed since they were last in a layer.
+type lineCounters struct {
+	record.Counters
+	loaded, dirty bool
+}
+
+// committer is the state of a line's commit stream; guarded by line.mu.
+type committer struct {
+	running bool
+	wanted  bool     // someone waits for the open layer
+	timer   bool     // the interval timer is set
+	between []func() // run by the committer between two commits
+	failed  error
+}
+
+// space is what a line writes to, and the segments it owns.
+type space struct {
+	mu     sync.Mutex // guards writer and unhardened; held during Append
+	writer *segment.Writer
+	info   *segInfo
+	full   []segmentEnd                // earlier writers of this line not yet sealed
+	segs   map[tine.SegmentID]*segInfo // guarded by line.mu
+}
+
+// segInfo is what a tree knows of a segment.
+type segInfo struct {
+	id     tine.SegmentID
+	line   *line // the owner; follow with root
+	loc    atomic.Pointer[record.Segment]
+	live   int64     // bytes that rows of the owner name; guarded by the owner's mu
+	pieces []piece   // by offset; guarded by the owner's mu
+	gone   bool      // its row's removal stands in a layer; guarded by the owner's mu
+	tails  []tailRow // known to the owner's committer only
+}
+
+// piece is a run of a segment that several chunks may name.
+type piece struct {
+	off, len, runs int64
+	dirty          bool
+}
+
+// pinSet counts the holders of each pinned epoch. Guarded by line.mu and
+// tree.mu: written with both, read with either.
+type pinSet struct {
+	sorted []tine.Epoch
+	held   map[tine.Epoch]int
+}
+
+func (p *pinSet) add(e tine.Epoch) {
+	if p.held == nil {
+		p.held = map[tine.Epoch]int{}
+	}
+	if p.held[e]++; p.held[e] == 1 {
+		i, _ := slices.BinarySearch(p.sorted, e)
+		p.sorted = slices.Insert(p.sorted, i, e)
+	}
+}
+
+// release gives back one hold; last reports that the pin is gone.
+func (p *pinSet) release(e tine.Epoch) (last bool) {
+	if p.held[e]--; p.held[e] > 0 {
+		return false
+	}
+	delete(p.held, e)
+	if i, ok := slices.BinarySearch(p.sorted, e); ok {
+		p.sorted = slices.Delete(p.sorted, i, i+1)
+	}
+	return true
+}
+
+func (p *pinSet) has(e tine.Epoch) bool { return p.held[e] > 0 }
+
+// newest returns the newest pinned epoch, 0 if there is none.
+func (p *pinSet) newest() tine.Epoch {
+	if n := len(p.sorted); n > 0 {
+		return p.sorted[n-1]
+	}
+	return 0
+}
+
+// root follows absorption to the line that lives.
+func (l *line) root() *line {
+	for {
+		into := l.merged.Load()
+		if into == nil {
+			return l
+		}
+		l = into
+	}
+}
+
+// pinsWithHead returns all pins in order, the head's last.
+func (l *line) pinsWithHead() []tine.Epoch {
+	ps := slices.Clone(l.pins.sorted)
+	if l.head != nil {
+		ps = append(ps, tine.Head)
+	}
+	return ps
+}
+
+// floor is the newest epoch whose rows this line must not replace: those of
+// its newest pin, and all that belongs to its parent.
+func (l *line) floor() tine.Epoch { return max(l.pins.newest(), l.branch) }
+
+// timeline returns the line's record.
+func (l *line) timeline() record.Timeline {
+	t := record.Timeline{Strata: l.strata, Branch: l.branch, Epoch: l.epoch, First: l.first}
+	if l.parent != nil {
+		t.Parent = l.parent.root().id
+	}
+	return t
+}
+
+// untouched reports that the line has never had a row of its own, nor a pin:
+// its state is exactly its parent's at the branch.
+func (l *line) untouched() bool {
+	return l.parent != nil && !l.state.touched && !l.counters.dirty && l.epoch == l.first && len(l.pins.sorted) == 0
+}
+
+// layers returns the sealed layers, oldest first.
+func (l *line) layers() []*layer { return *l.sealed.Load() }
+
+// openInode counts the handles on an inode of a head.
+type openInode struct {
+	count  int
+	orphan bool // it has no name left; it is removed at the last close
+	bytes  int64
+}

@@ -1,0 +1,236 @@
+package meta
+
+import (
+	"cmp"
+	"slices"
+
+	"tine.dev/tine/internal/fs/kv"
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/tine"
+)
+
+// load reads the tree's records and recovers its open segments; t.mu is held.
+// It touches no file system row: its cost is that of the lines, checkpoints
+// and segments, not of the files.
+func (t *tree) load() error {
+	snap := t.engine.Rows.Snapshot()
+	defer snap.Close()
+	for _, step := range []func(kv.Snapshot) error{
+		t.loadTimelines, t.loadCheckpoints, t.loadDisks, t.loadSegments, t.loadTasks, t.loadTouched,
+	} {
+		if err := step(snap); err != nil {
+			return err
+		}
+	}
+	return t.recoverSegments(snap)
+}
+
+func (t *tree) loadTimelines(snap kv.Snapshot) error {
+	err := scanTable(snap, t.id, record.TableAlias, func(l record.Logical, v []byte) error {
+		a, err := record.DecodeAlias(v)
+		id, _ := l.ID()
+		t.aliases[id] = a.Into
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	parents := map[*line]tine.TimelineID{}
+	err = scanTable(snap, t.id, record.TableTimeline, func(l record.Logical, v []byte) error {
+		rec, err := record.DecodeTimeline(v)
+		if err != nil {
+			return err
+		}
+		id, _ := l.ID()
+		n := t.newLine(id, nil, rec.Branch)
+		n.first, n.epoch, n.strata = rec.First, rec.Epoch, rec.Strata
+		n.open.epoch = rec.Epoch
+		parents[n] = rec.Parent
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for l, id := range parents {
+		if id.IsZero() {
+			continue
+		}
+		p := t.resolve(id)
+		if p == nil {
+			return tine.Errorf(tine.KindCorrupt, "timeline %s names its parent %s, which does not exist", l.id, id)
+		}
+		l.parent = p
+		p.adopt(l)
+	}
+	t.version.Add(1)
+	return nil
+}
+
+func (t *tree) loadCheckpoints(snap kv.Snapshot) error {
+	return scanTable(snap, t.id, record.TableCheckpoint, func(l record.Logical, v []byte) error {
+		rec, err := record.DecodeCheckpoint(v)
+		if err != nil {
+			return err
+		}
+		id, _ := l.ID()
+		n := t.resolve(rec.Timeline)
+		if n == nil {
+			return tine.Errorf(tine.KindCorrupt, "checkpoint %q names timeline %s, which does not exist", rec.Name, rec.Timeline)
+		}
+		i := slices.IndexFunc(t.disks, func(d *Disk) bool { return d.id == rec.Disk })
+		if i < 0 {
+			return tine.Errorf(tine.KindCorrupt, "checkpoint %q names disk %s, which does not exist", rec.Name, rec.Disk)
+		}
+		t.disks[i].own(&checkpoint{id: id, rec: rec, line: n})
+		n.pins.add(rec.Epoch)
+		return nil
+	})
+}
+
+func (t *tree) loadDisks(snap kv.Snapshot) error {
+	for _, d := range t.disks {
+		d.line = t.resolve(d.rec.Timeline)
+		if d.line == nil {
+			return tine.Errorf(tine.KindCorrupt, "disk %q names timeline %s, which does not exist", d.rec.Name, d.rec.Timeline)
+		}
+		d.line.head = d
+		slices.SortFunc(d.autos, func(a, b *checkpoint) int { return cmp.Compare(a.rec.Created, b.rec.Created) })
+	}
+	return scanTable(snap, t.id, record.TableLog, func(l record.Logical, _ []byte) error {
+		_, n := l.ID()
+		t.nextLog = max(t.nextLog, n)
+		return nil
+	})
+}
+
+func (t *tree) loadSegments(snap kv.Snapshot) error {
+	err := scanTable(snap, t.id, record.TableSegment, func(l record.Logical, v []byte) error {
+		loc, err := record.DecodeSegment(v)
+		if err != nil {
+			return err
+		}
+		id, _ := l.ID()
+		owner := t.resolve(loc.Timeline)
+		if owner == nil {
+			return tine.Errorf(tine.KindCorrupt, "segment %s names timeline %s, which does not exist", tine.SegmentID(id), loc.Timeline)
+		}
+		info := &segInfo{id: id, line: owner}
+		info.loc.Store(&loc)
+		t.segs[info.id] = info
+		if owner.space.segs == nil {
+			owner.space.segs = map[tine.SegmentID]*segInfo{}
+		}
+		owner.space.segs[info.id] = info
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = scanTable(snap, t.id, record.TableLive, func(l record.Logical, v []byte) error {
+		n, err := record.DecodeLive(v)
+		id, _ := l.ID()
+		if info := t.segs[id]; info != nil {
+			info.live = n.Bytes
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return scanTable(snap, t.id, record.TablePiece, func(l record.Logical, v []byte) error {
+		p, err := record.DecodePiece(v)
+		id, off := l.ID()
+		if info := t.segs[id]; info != nil {
+			info.pieces = append(info.pieces, piece{off: int64(off), len: p.Len, runs: p.Runs})
+		}
+		return err
+	})
+}
+
+func (t *tree) loadTasks(snap kv.Snapshot) error {
+	return scanTable(snap, t.id, record.TableTask, func(l record.Logical, v []byte) error {
+		rec, err := record.DecodeTask(v)
+		if err != nil {
+			return err
+		}
+		t.nextTask = max(t.nextTask, l.Seq())
+		if n := t.resolve(rec.Timeline); n != nil {
+			n.tasks++
+			t.tasks = append(t.tasks, task{l.Seq(), n, rec.Epoch})
+		}
+		return nil
+	})
+}
+
+// loadTouched finds out of each line whether it has rows, and whether any is
+// of its newest epoch.
+func (t *tree) loadTouched(snap kv.Snapshot) error {
+	for _, l := range t.lines {
+		l.state.touched = len(l.space.segs) > 0
+		for _, s := range l.strata {
+			any, err := hasRow(snap, s, nil)
+			if err != nil {
+				return err
+			}
+			if !any {
+				continue
+			}
+			l.state.touched = true
+			l.state.stored.Store(true)
+			fresh, err := hasRow(snap, s, &kv.Born{After: l.epoch - 1, UpTo: l.epoch})
+			if err != nil {
+				return err
+			}
+			l.state.written = l.state.written || fresh
+		}
+	}
+	return nil
+}
+
+func hasRow(snap kv.Snapshot, s tine.StratumID, born *kv.Born) (bool, error) {
+	scan, err := snap.Scan(s[:], record.PrefixEnd(s[:]), born)
+	if err != nil {
+		return false, err
+	}
+	defer scan.Close()
+	return scan.Next(), scan.Err()
+}
+
+// recoverSegments finishes the segments that were open when the server last
+// stopped: what the last commits promised is there, in the file or in tail
+// rows. A recovered segment takes no more bytes, so that no logical offset
+// ever names two contents.
+func (t *tree) recoverSegments(snap kv.Snapshot) error {
+	for _, info := range t.segs {
+		loc := *info.loc.Load()
+		if loc.State != record.SegmentOpen {
+			continue
+		}
+		var tails []record.Tail
+		var keys [][]byte
+		err := scanPrefix(snap, t.id, record.IDKey(record.TableTail, info.id), func(l record.Logical, v []byte) error {
+			_, off := l.ID()
+			tails = append(tails, record.Tail{Segment: info.id, Off: int64(off), Bytes: slices.Clone(v)})
+			keys = append(keys, t.key(l))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		sealed, err := t.engine.Segments.Recover(info.id, loc, tails)
+		if err != nil {
+			return err
+		}
+		sealed.Timeline, sealed.Created = loc.Timeline, loc.Created
+		b := t.engine.Rows.NewBatch()
+		b.Set(t.key(record.IDKey(record.TableSegment, info.id)), sealed.Append(nil))
+		for _, k := range keys {
+			b.Delete(k)
+		}
+		if err := t.engine.Rows.Commit(b, true); err != nil {
+			return err
+		}
+		info.loc.Store(&sealed)
+	}
+	return nil
+}

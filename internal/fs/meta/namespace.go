@@ -1,0 +1,319 @@
+package meta
+
+import (
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/tine"
+)
+
+// NewNode says what to make: a file, directory, symbolic link or special file.
+type NewNode struct {
+	Mode    uint32 // type and permissions
+	Rdev    uint32
+	Target  string // of a symbolic link
+	Open    bool   // also open it, so that a racing unlink leaves it to the handle
+	Unnamed bool   // O_TMPFILE: no name; it goes at the last close unless linked
+}
+
+// Create makes an inode with a name. The name must not exist.
+func (v *View) Create(c Cred, parent tine.Ino, name string, what NewNode) (a Attr, err error) {
+	if err := checkName(name); err != nil && !what.Unnamed {
+		return a, err
+	}
+	if name == "." || name == ".." {
+		return a, tine.ErrExists
+	}
+	if len(what.Target) > tine.MaxSymlinkBytes {
+		return a, tine.ErrNameTooLong
+	}
+	err = v.change(func(t *txn) error {
+		p, err := t.livingDir(parent)
+		if err != nil {
+			return err
+		}
+		var e *dentryOf
+		if !what.Unnamed {
+			if e, err = t.dentry(parent, name); err != nil {
+				return err
+			}
+			if e.exists() {
+				return tine.ErrExists
+			}
+		}
+		n := t.newInode(c, p, what)
+		if what.Unnamed {
+			n.Nlink, n.Parent = 0, 0
+			t.put(record.OrphanKey(n.ino), found{}, emptyRow)
+		} else {
+			t.setName(e, parent, name, n)
+			t.count(1, 0)
+			if n.isDir() {
+				p.Nlink++
+			}
+			p.Mtime, p.Ctime = t.now, t.now
+			t.putInode(p)
+		}
+		t.putInode(n)
+		if what.Open || what.Unnamed {
+			o := t.line.opened(n.ino)
+			o.count++
+			o.orphan = what.Unnamed
+		}
+		a = n.attr()
+		return nil
+	})
+	return a, err
+}
+
+// emptyRow is the value of a row that only exists.
+var emptyRow = []byte{1}
+
+// newInode makes an inode in directory p, with the group and set-group-ID
+// rules of a set-group-ID directory.
+func (t *txn) newInode(c Cred, p *node, what NewNode) *node {
+	cs := &t.line.counters
+	n := &node{ino: cs.NextIno}
+	cs.NextIno++
+	cs.dirty = true
+	n.Inode = record.Inode{
+		Mode: what.Mode, UID: c.UID, GID: c.GID, Nlink: 1, Rdev: what.Rdev, Parent: p.ino, Target: what.Target,
+		Mtime: t.now, Ctime: t.now, Atime: t.now, Btime: t.now,
+	}
+	if p.Mode&modeSetGID != 0 {
+		n.GID = p.GID
+		if n.isDir() {
+			n.Mode |= modeSetGID
+		}
+	}
+	switch n.Mode & modeType {
+	case modeDir:
+		n.Nlink = 2
+	case modeSymlink:
+		n.Size = int64(len(what.Target))
+	}
+	if m := uint32(modeSetGID | modeXGroup); !n.isDir() && n.Mode&m == m && !c.InGroup(n.GID) {
+		n.Mode &^= modeSetGID
+	}
+	return n
+}
+
+// setName gives an inode a name in the directory; an existing entry keeps its
+// place in the paging order.
+func (t *txn) setName(e *dentryOf, parent tine.Ino, name string, n *node) {
+	cookieAt := found{}
+	if e.exists() {
+		cookieAt = found{kind: foundValue, birth: e.at.birth}
+	} else {
+		e.Cookie = t.line.counters.NextCookie
+		t.line.counters.NextCookie++
+		t.line.counters.dirty = true
+	}
+	e.Ino, e.Type = n.ino, direntType(n.Mode)
+	t.put(e.key, e.at, e.Dentry.Append(nil))
+	t.put(record.CookieKey(parent, e.Cookie), cookieAt, record.Cookie{Ino: n.ino, Type: e.Type, Name: name}.Append(nil))
+}
+
+// dropName takes a name away.
+func (t *txn) dropName(e *dentryOf, parent tine.Ino) error {
+	if err := t.del(record.CookieKey(parent, e.Cookie), found{kind: foundValue, birth: e.at.birth}); err != nil {
+		return err
+	}
+	return t.del(e.key, e.at)
+}
+
+// forgetLink updates what an inode knows of its names when one goes.
+func (t *txn) forgetLink(n *node, parent tine.Ino, name string) error {
+	if n.Flags&record.FlagLinks != 0 {
+		k := record.LinkKey(n.ino, parent, name)
+		f, err := t.get(k)
+		if err != nil {
+			return err
+		}
+		if f.kind == foundValue {
+			return t.del(k, f)
+		}
+	}
+	if n.Parent == parent {
+		n.Parent = 0
+	}
+	return nil
+}
+
+// learnLink updates what an inode knows of its names when one comes.
+func (t *txn) learnLink(n *node, parent tine.Ino, name string) error {
+	if n.Parent == 0 {
+		n.Parent = parent
+		return nil
+	}
+	k := record.LinkKey(n.ino, parent, name)
+	f, err := t.get(k)
+	if err != nil {
+		return err
+	}
+	n.Flags |= record.FlagLinks
+	t.put(k, f, emptyRow)
+	return nil
+}
+
+// Link gives an inode another name.
+func (v *View) Link(ino, parent tine.Ino, name string) (a Attr, err error) {
+	if err := checkName(name); err != nil {
+		return a, err
+	}
+	err = v.change(func(t *txn) error {
+		n, err := t.inode(ino)
+		if err != nil {
+			return err
+		}
+		p, err := t.livingDir(parent)
+		if err != nil {
+			return err
+		}
+		e, err := t.dentry(parent, name)
+		if err != nil {
+			return err
+		}
+		switch {
+		case n.isDir():
+			return tine.ErrPermission
+		case e.exists() || name == "." || name == "..":
+			return tine.ErrExists
+		case n.Nlink >= tine.MaxLinks:
+			return tine.ErrTooMany
+		}
+		if n.Nlink == 0 {
+			o := t.line.opens[ino]
+			if o == nil || !o.orphan {
+				return tine.ErrNotFound
+			}
+			if err := t.adoptOrphan(n, o); err != nil {
+				return err
+			}
+		}
+		if err := t.learnLink(n, parent, name); err != nil {
+			return err
+		}
+		t.setName(e, parent, name, n)
+		n.Nlink++
+		n.Ctime = t.now
+		t.putInode(n)
+		p.Mtime, p.Ctime = t.now, t.now
+		t.putInode(p)
+		a = n.attr()
+		return nil
+	})
+	return a, err
+}
+
+// adoptOrphan takes the mark of an unlinked file away because it gets a name:
+// O_TMPFILE with linkat(2).
+func (t *txn) adoptOrphan(n *node, o *openInode) error {
+	k := record.OrphanKey(n.ino)
+	f, err := t.get(k)
+	if err != nil {
+		return err
+	}
+	o.orphan = false
+	t.count(1, n.Bytes)
+	return t.del(k, f)
+}
+
+// Unlink removes the name of anything but a directory.
+func (v *View) Unlink(parent tine.Ino, name string) (ino tine.Ino, err error) {
+	return v.remove(parent, name, false)
+}
+
+// Rmdir removes an empty directory.
+func (v *View) Rmdir(parent tine.Ino, name string) (ino tine.Ino, err error) {
+	return v.remove(parent, name, true)
+}
+
+func (v *View) remove(parent tine.Ino, name string, dir bool) (ino tine.Ino, err error) {
+	switch {
+	case len(name) > tine.MaxNameBytes:
+		return 0, tine.ErrNameTooLong
+	case dir && name == ".":
+		return 0, tine.ErrInvalid
+	case dir && name == "..":
+		return 0, tine.ErrNotEmpty
+	case name == "." || name == "..":
+		return 0, tine.ErrIsDir
+	}
+	err = v.change(func(t *txn) error {
+		p, err := t.dir(parent)
+		if err != nil {
+			return err
+		}
+		e, err := t.dentry(parent, name)
+		if err != nil {
+			return err
+		}
+		if !e.exists() {
+			return tine.ErrNotFound
+		}
+		n, err := t.inode(e.Ino)
+		if err != nil {
+			return err
+		}
+		if err := t.checkRemovable(n, dir); err != nil {
+			return err
+		}
+		ino = n.ino
+		if err := t.dropName(e, parent); err != nil {
+			return err
+		}
+		if n.isDir() {
+			p.Nlink--
+		}
+		p.Mtime, p.Ctime = t.now, t.now
+		t.putInode(p)
+		return t.dropLink(n, parent, name)
+	})
+	return ino, err
+}
+
+func (t *txn) checkRemovable(n *node, dir bool) error {
+	switch {
+	case n.isDir() && !dir:
+		return tine.ErrIsDir
+	case !n.isDir() && dir:
+		return tine.ErrNotDir
+	case n.isDir():
+		empty, err := t.emptyDir(n.ino)
+		if err != nil {
+			return err
+		}
+		if !empty {
+			return tine.ErrNotEmpty
+		}
+	}
+	return nil
+}
+
+func (r *reader) emptyDir(ino tine.Ino) (bool, error) {
+	empty := true
+	p := record.InoPrefix(record.TableCookie, ino)
+	err := r.scan(p, prefixEnd(p), func(record.Logical, found) (bool, error) {
+		empty = false
+		return false, nil
+	})
+	return empty, err
+}
+
+// dropLink takes one link of an inode away; the last one takes the inode.
+func (t *txn) dropLink(n *node, parent tine.Ino, name string) error {
+	n.Ctime = t.now
+	if n.isDir() {
+		n.Nlink = 0
+	} else {
+		n.Nlink--
+		if err := t.forgetLink(n, parent, name); err != nil {
+			return err
+		}
+	}
+	if n.Nlink > 0 {
+		t.putInode(n)
+		return nil
+	}
+	t.count(-1, -n.Bytes)
+	return t.dropInode(n)
+}

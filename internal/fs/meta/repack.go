@@ -1,0 +1,169 @@
+package meta
+
+import (
+	"context"
+	"slices"
+
+	"tine.dev/tine/internal/fs/crashpoint"
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/segment"
+	"tine.dev/tine/internal/tine"
+)
+
+// repackAll repacks the trees in which enough bytes are dead. What is dead is
+// not tracked range by range, which would cost every overwrite a row: one scan
+// over the tree's chunk rows finds what is named, for all candidates at once.
+func (j *janitor) repackAll(ctx context.Context, thorough bool) error {
+	for _, t := range j.engine.loadedTrees() {
+		if err := t.repack(ctx, thorough); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// worthRepack: dead bytes of a tree that start a scan.
+const worthRepackBytes = 32 << 20
+
+// candidates returns the sealed segments with enough dead bytes; t.mu is not
+// held.
+func (t *tree) candidates(thorough bool) map[*segInfo][]segment.Range {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	found := map[*segInfo][]segment.Range{}
+	var dead, live int64
+	for _, l := range t.lines {
+		l.mu.RLock()
+		for _, info := range l.space.segs {
+			loc := info.loc.Load()
+			live += info.live
+			if loc.State != record.SegmentSealed || info.live == 0 {
+				continue
+			}
+			waste := loc.Physical - info.live
+			if waste > loc.Physical/50+2*segment.BlockBytes {
+				found[info] = nil
+				dead += waste
+			}
+		}
+		l.mu.RUnlock()
+	}
+	if !thorough && dead < worthRepackBytes+live/40 {
+		return nil
+	}
+	return found
+}
+
+func (t *tree) repack(ctx context.Context, thorough bool) error {
+	found := t.candidates(thorough)
+	if len(found) == 0 {
+		return nil
+	}
+	if err := t.liveRanges(ctx, found); err != nil {
+		return err
+	}
+	for info, live := range found {
+		select {
+		case <-t.engine.janitor.quit:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		default:
+		}
+		if err := t.repackOne(info, live); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// liveRanges finds the ranges of the candidates that any row of the tree
+// names. A snapshot of the committed rows is enough: rows that are not in it
+// name bytes of these segments only if a row in it does, for a row comes to
+// name old bytes by being derived from one that names them, and the snapshot
+// holds a prefix of every line's history.
+func (t *tree) liveRanges(ctx context.Context, found map[*segInfo][]segment.Range) error {
+	byID := map[tine.SegmentID]*segInfo{}
+	for info := range found {
+		byID[info.id] = info
+	}
+	t.mu.Lock()
+	lines := t.sorted()
+	t.mu.Unlock()
+	for _, l := range lines {
+		if err := l.sync(ctx); err != nil {
+			return err
+		}
+	}
+	t.mu.Lock()
+	lines = t.sorted()
+	t.mu.Unlock()
+	snap := t.engine.Rows.Snapshot()
+	defer snap.Close()
+	for _, l := range lines {
+		for _, s := range l.strataNow() {
+			err := scanTable(snap, s, record.TableChunk, func(_ record.Logical, v []byte) error {
+				if len(v) == 1 && v[0] == 0 {
+					return nil
+				}
+				c, err := record.DecodeChunk(v)
+				if err != nil {
+					return err
+				}
+				for _, x := range c.Extents {
+					if info := byID[x.Segment]; info != nil {
+						found[info] = append(found[info], segment.Range{Off: x.Off, Len: x.Len})
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// repackOne writes the segment's live blocks to a file of the next generation
+// and changes the location row; the old file goes once that is durable and its
+// last reader is done.
+func (t *tree) repackOne(info *segInfo, live []segment.Range) error {
+	old := *info.loc.Load()
+	l := info.line.root()
+	slices.SortFunc(live, func(a, b segment.Range) int {
+		if a.Off < b.Off {
+			return -1
+		}
+		return 1
+	})
+	loc, err := t.engine.Segments.Repack(info.id, old, live)
+	if err != nil {
+		return err
+	}
+	loc.Timeline, loc.Created = l.id, old.Created
+	swapped := false
+	err = l.exclusive(func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if info.gone || l.space.segs[info.id] != info || *info.loc.Load() != old {
+			return nil
+		}
+		b := t.engine.Rows.NewBatch()
+		b.Set(t.key(record.IDKey(record.TableSegment, info.id)), loc.Append(nil))
+		if err := t.engine.Rows.Commit(b, true); err != nil {
+			return err
+		}
+		info.loc.Store(&loc)
+		swapped = true
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if !swapped {
+		return t.engine.Segments.Remove(info.id, loc.Generation)
+	}
+	t.engine.Crash.At(crashpoint.RepackApplied)
+	return t.engine.Segments.Remove(info.id, old.Generation)
+}

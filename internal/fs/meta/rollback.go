@@ -1,0 +1,263 @@
+package meta
+
+import (
+	"context"
+	"fmt"
+
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/tine"
+)
+
+// Rollback sets the disk's head to what one of its checkpoints shows. What the
+// head showed before becomes an automatic checkpoint, whose name it returns:
+// that is the undo. It is atomic, works while the disk is attached, and is
+// durable when it returns. Whatever was learnt of the disk before has a
+// generation that is now stale.
+func (d *Disk) Rollback(ctx context.Context, cp string, a Actor) (undo string, err error) {
+	s, undo, err := d.rollback(func() (*checkpoint, error) { return d.find(cp) }, "rollback", a)
+	if err != nil {
+		return "", err
+	}
+	return undo, s.wait(ctx, d.engine)
+}
+
+// Undo sets the head to the newest automatic checkpoint: it takes back the
+// last rollback, promote or undo.
+func (d *Disk) Undo(ctx context.Context, a Actor) (undo string, err error) {
+	newest := func() (*checkpoint, error) {
+		if n := len(d.autos); n > 0 {
+			return d.autos[n-1], nil
+		}
+		return nil, tine.Errorf(tine.KindNotFound, "disk %q has nothing to undo", d.rec.Name).
+			WithHint("only rollback, promote and undo can be undone; `tine log %s` shows what happened", d.rec.Name)
+	}
+	s, undo, err := d.rollback(newest, "undo", a)
+	if err != nil {
+		return "", err
+	}
+	return undo, s.wait(ctx, d.engine)
+}
+
+func (d *Disk) rollback(target func() (*checkpoint, error), op string, a Actor) (*step, string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := d.tree
+	if err := t.ensure(); err != nil {
+		return nil, "", err
+	}
+	defer t.mu.Unlock()
+	if err := d.living(); err != nil {
+		return nil, "", err
+	}
+	c, err := target()
+	if err != nil {
+		return nil, "", err
+	}
+	now := d.engine.Clock()
+	p := c.line.root()
+	n := t.newLine(tine.NewID[tine.TimelineID](now), p, c.rec.Epoch)
+	n.strata = []tine.StratumID{tine.NewID[tine.StratumID](now)}
+	p.mu.Lock()
+	p.adopt(n)
+	p.mu.Unlock()
+	var r rows
+	t.setTimeline(&r, n)
+	s, undo, err := d.exchange(&r, n, op, "to "+c.rec.Name, a, func(*rows) {})
+	if err != nil {
+		p.mu.Lock()
+		t.topo.Lock()
+		delete(p.children, n)
+		t.topo.Unlock()
+		p.pins.release(c.rec.Epoch)
+		p.mu.Unlock()
+		delete(t.lines, n.id)
+		return nil, "", err
+	}
+	return s, undo, nil
+}
+
+// exchange makes n the disk's head, with an automatic checkpoint of the old
+// one first, and gives the old head up. It commits the record, with what also
+// adds to it, which rests on everything that either head shows. d.mu (for
+// writing) and t.mu are held.
+func (d *Disk) exchange(r *rows, n *line, op, detail string, a Actor, also func(*rows)) (*step, string, error) {
+	t, old := d.tree, d.line
+	nextIno, nextCookie, err := old.nextNumbers()
+	if err != nil {
+		return nil, "", err
+	}
+	auto, p, err := d.checkpoint(r, record.Checkpoint{
+		Name: d.autoName(op), Author: a.Author, Caller: a.Caller, Auto: true,
+		Message: fmt.Sprintf("before %s %s", op, detail),
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	n.mu.Lock()
+	err = n.raiseNumbers(nextIno, nextCookie)
+	last := n.seal()
+	n.kick()
+	n.head = d
+	n.mu.Unlock()
+	if err != nil {
+		return nil, "", err
+	}
+	old.mu.Lock()
+	old.head = nil
+	old.opens = nil
+	old.mu.Unlock()
+	d.line = n
+	d.gen++
+	d.rec.Moves++
+	t.addTask(r, old, tine.Head)
+	for len(d.autos) > d.engine.UndoKeep && d.autos[0].open == 0 {
+		t.dropCheckpoint(r, d, d.autos[0])
+	}
+	also(r)
+	t.setDisk(r, d)
+	t.setLog(r, d, d.entry(d.engine.now(), op, detail+", before it: "+auto.rec.Name, a))
+	s := t.commit(*r, p.last, last)
+	for _, l := range []*line{old, p.line, n} {
+		l.mu.Lock()
+		l.after = s
+		l.mu.Unlock()
+	}
+	d.engine.janitor.wake()
+	return s, auto.rec.Name, nil
+}
+
+// nextNumbers returns the next inode number and cookie of the line's head.
+func (l *line) nextNumbers() (tine.Ino, uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t, err := l.begin()
+	if err != nil {
+		return 0, 0, err
+	}
+	defer t.close()
+	return l.counters.NextIno, l.counters.NextCookie, nil
+}
+
+// raiseNumbers sees that the line hands out none of the numbers that the name
+// has already given to others: counters never go back. line.mu is held.
+func (l *line) raiseNumbers(ino tine.Ino, cookie uint64) error {
+	t, err := l.begin()
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	c := &l.counters
+	if c.NextIno < ino || c.NextCookie < cookie {
+		c.NextIno, c.NextCookie, c.dirty = max(c.NextIno, ino), max(c.NextCookie, cookie), true
+	}
+	return nil
+}
+
+// Promote makes the fork's head this disk's head: the fork's name goes, its
+// checkpoints become this disk's. It is refused when this disk has changed
+// since the fork branched off, unless forced.
+func (d *Disk) Promote(ctx context.Context, fork *Disk, force bool, a Actor) (undo string, err error) {
+	if fork == d {
+		return "", tine.Errorf(tine.KindInvalid, "a disk cannot be promoted onto itself")
+	}
+	if fork.tree != d.tree {
+		return "", tine.Errorf(tine.KindCrossDevice, "disk %q does not descend from the same root as %q", fork.rec.Name, d.rec.Name).
+			WithHint("promote a fork of %s, or copy the files", d.rec.Name)
+	}
+	s, undo, err := d.promote(fork, force, a)
+	if err != nil {
+		return "", err
+	}
+	return undo, s.wait(ctx, d.engine)
+}
+
+func (d *Disk) promote(fork *Disk, force bool, a Actor) (*step, string, error) {
+	first, second := d, fork
+	if string(first.id[:]) > string(second.id[:]) {
+		first, second = second, first
+	}
+	first.mu.Lock()
+	defer first.mu.Unlock()
+	second.mu.Lock()
+	defer second.mu.Unlock()
+	t := d.tree
+	if err := t.ensure(); err != nil {
+		return nil, "", err
+	}
+	defer t.mu.Unlock()
+	for _, k := range []*Disk{d, fork} {
+		if err := k.living(); err != nil {
+			return nil, "", err
+		}
+	}
+	if err := fork.idle(); err != nil {
+		return nil, "", err
+	}
+	if !force && !d.unchangedSince(fork) {
+		return nil, "", tine.Errorf(tine.KindConflict, "disk %q has changed since %q was forked from it", d.rec.Name, fork.rec.Name).
+			WithHint("`tine diff %s %s` shows how; --force promotes all the same, and `tine undo %s` takes it back", d.rec.Name, fork.rec.Name, d.rec.Name)
+	}
+	var r rows
+	name := fork.rec.Name
+	return d.exchange(&r, fork.line, "promote", "of "+name, a, func(r *rows) { t.retire(r, d, fork) })
+}
+
+// retire takes a promoted fork's name away and gives its checkpoints to the
+// disk; t.mu is held.
+func (t *tree) retire(r *rows, d, fork *Disk) {
+	for _, c := range fork.ownCheckpoints() {
+		if c.rec.Auto {
+			t.dropCheckpoint(r, fork, c)
+			continue
+		}
+		name := c.rec.Name
+		for n := 1; d.checkpoints[name] != nil; n++ {
+			name = fmt.Sprintf("%.100s-%.20s-%d", c.rec.Name, fork.rec.Name, n)
+		}
+		c.rec.Name, c.rec.Disk = name, d.id
+		d.own(c)
+		t.setCheckpoint(r, c)
+	}
+	fork.checkpoints = nil
+	t.delDisk(r, fork)
+	for i, x := range t.disks {
+		if x == fork {
+			t.disks = append(t.disks[:i:i], t.disks[i+1:]...)
+			break
+		}
+	}
+	fork.rec.Deleted = t.engine.now()
+	e := t.engine
+	e.mu.Lock()
+	delete(e.names, diskName{t.rec.Tenant, fork.rec.Name})
+	delete(e.disks, fork.id)
+	e.mu.Unlock()
+}
+
+// unchangedSince reports whether the disk still shows exactly what the fork
+// branched off: whether its present state is a point on the fork's lineage
+// with nothing of this disk after it.
+func (d *Disk) unchangedSince(fork *Disk) bool {
+	l, at, clean := d.line.standing()
+	if !clean {
+		return false
+	}
+	for f := fork.line; f.parent != nil; f = f.parent.root() {
+		if f.parent.root() == l {
+			return f.branch == at
+		}
+	}
+	return false
+}
+
+// standing returns the point that the line's head shows: clean is false when
+// it shows something that is no point yet. A line never written stands where
+// it branched off. t.mu is held.
+func (l *line) standing() (at *line, epoch tine.Epoch, clean bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.untouched() {
+		return l.parent.root(), l.branch, true
+	}
+	return l, l.epoch - 1, !l.state.written && !l.counters.dirty
+}

@@ -1,0 +1,156 @@
+package meta
+
+import (
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/segment"
+	"tine.dev/tine/internal/tine"
+)
+
+// tailRow is a run of an open segment's bytes that lies in a tail row.
+type tailRow struct{ off, len int64 }
+
+// tailsBelow returns the offsets of the tail rows that end at or below off.
+func (s *segInfo) tailsBelow(off int64) []int64 {
+	var offs []int64
+	for _, t := range s.tails {
+		if t.off+t.len <= off {
+			offs = append(offs, t.off)
+		}
+	}
+	return offs
+}
+
+// settle takes over into memory what a commit has made true of an open
+// segment. Only the owner's committer calls it.
+func (s *segInfo) settle(end int64, h segment.Hardened, owner tine.TimelineID) {
+	loc := *s.loc.Load()
+	if loc.State == record.SegmentSealed {
+		return
+	}
+	kept := s.tails[:0]
+	for _, t := range s.tails {
+		if t.off+t.len > h.DropTailsBelow {
+			kept = append(kept, t)
+		}
+	}
+	for _, t := range h.Tails {
+		kept = append(kept, tailRow{t.Off, int64(len(t.Bytes))})
+	}
+	s.tails = kept
+	loc.Timeline, loc.End, loc.Synced = owner, end, h.Synced
+	s.loc.Store(&loc)
+}
+
+// appendData writes p at the end of the line's open segment. It is called
+// without line.mu, so that the copying does not hold up look-ups; the bytes
+// count for nothing until a row names them (adopt).
+func (l *line) appendData(p []byte) (*segInfo, int64, error) {
+	e := l.tree.engine
+	l.space.mu.Lock()
+	defer l.space.mu.Unlock()
+	if w := l.space.writer; w != nil && w.End()+int64(len(p)) > e.SegmentBytes {
+		l.space.full = append(l.space.full, segmentEnd{l.space.info, w, w.End()})
+		l.space.writer, l.space.info = nil, nil
+	}
+	if l.space.writer == nil {
+		now := e.Clock()
+		id := tine.NewID[tine.SegmentID](now)
+		w, err := e.Segments.Create(id, now)
+		if err != nil {
+			return nil, 0, err
+		}
+		info := &segInfo{id: id, line: l}
+		info.loc.Store(&record.Segment{Timeline: l.id, State: record.SegmentOpen, Created: now.UnixNano()})
+		l.tree.segMu.Lock()
+		l.tree.segs[id] = info
+		l.tree.segMu.Unlock()
+		l.space.writer, l.space.info = w, info
+	}
+	off, err := l.space.writer.Append(p)
+	if err != nil {
+		return nil, 0, err
+	}
+	return l.space.info, off, nil
+}
+
+// adopt makes the segment one of the line's, when a row first names it.
+func (t *txn) adopt(info *segInfo) {
+	if t.line.space.segs == nil {
+		t.line.space.segs = map[tine.SegmentID]*segInfo{}
+	}
+	t.line.space.segs[info.id] = info
+}
+
+// sealSegment ends a segment that takes no more bytes. It runs in the line's
+// committer, after the commit that needs the segment's last byte.
+func (l *line) sealSegment(info *segInfo, w *segment.Writer) error {
+	t := l.tree
+	loc, err := w.Seal()
+	if err != nil {
+		return err
+	}
+	loc.Timeline, loc.Created = l.id, info.loc.Load().Created
+	b := t.engine.Rows.NewBatch()
+	for _, r := range info.tails {
+		b.Delete(t.key(record.OffsetKey(record.TableTail, info.id, r.off)))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if info.gone {
+		b.Discard()
+		return nil
+	}
+	b.Set(t.key(record.IDKey(record.TableSegment, info.id)), loc.Append(nil))
+	if err := t.engine.Rows.Commit(b, false); err != nil {
+		return err
+	}
+	info.tails = nil
+	info.loc.Store(&loc)
+	if info.live == 0 && l.space.segs[info.id] == info {
+		l.open.touch(info.id)
+		l.changed()
+	}
+	return nil
+}
+
+// sealWriter seals the line's open segment, so that its file can be closed.
+func (l *line) sealWriter() error {
+	return l.exclusive(func() error {
+		l.space.mu.Lock()
+		w, info := l.space.writer, l.space.info
+		pending := len(l.space.full) > 0
+		if w != nil && !pending && info.loc.Load().End == w.End() {
+			l.space.writer, l.space.info = nil, nil
+		} else {
+			w = nil
+		}
+		l.space.mu.Unlock()
+		if w == nil {
+			return nil
+		}
+		return l.sealSegment(info, w)
+	})
+}
+
+// segment returns what the tree knows of a segment, nil if nothing.
+func (t *tree) segment(id tine.SegmentID) *segInfo {
+	t.segMu.RLock()
+	defer t.segMu.RUnlock()
+	return t.segs[id]
+}
+
+func (t *tree) forget(id tine.SegmentID) {
+	t.segMu.Lock()
+	delete(t.segs, id)
+	t.segMu.Unlock()
+}
+
+// pin opens an extent's segment for reading. The caller holds line.mu, under
+// which the extent was looked up, so the segment is still there.
+func (t *tree) pin(id tine.SegmentID) (*segment.Handle, error) {
+	info := t.segment(id)
+	if info == nil {
+		return nil, tine.Errorf(tine.KindCorrupt, "a row names segment %s, which does not exist", id)
+	}
+	return t.engine.Segments.Acquire(id, *info.loc.Load())
+}

@@ -1,0 +1,211 @@
+package meta
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"tine.dev/tine/internal/fs/crashpoint"
+	"tine.dev/tine/internal/fs/kv"
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/tine"
+)
+
+// tree is all lines that descend from one root. Its records are a stream of
+// their own: each is durable only after the one before.
+type tree struct {
+	engine *Engine
+	id     tine.TreeID
+	rec    record.Tree
+
+	mu       sync.Mutex
+	loaded   bool
+	lines    map[tine.TimelineID]*line
+	aliases  map[tine.TimelineID]tine.TimelineID
+	disks    []*Disk
+	last     *step // the newest record
+	nextTask uint64
+	nextLog  uint64
+	tasks    []task
+
+	topo    sync.RWMutex
+	version atomic.Uint64 // grows with every change of the topology
+
+	segMu sync.RWMutex
+	segs  map[tine.SegmentID]*segInfo
+}
+
+type checkpoint struct {
+	id   tine.CheckpointID
+	rec  record.Checkpoint
+	line *line // follow with root
+	open int   // attachments that stand on it
+}
+
+func newTree(e *Engine, id tine.TreeID, rec record.Tree) *tree {
+	return &tree{
+		engine: e, id: id, rec: rec, lines: map[tine.TimelineID]*line{}, aliases: map[tine.TimelineID]tine.TimelineID{},
+		segs: map[tine.SegmentID]*segInfo{},
+	}
+}
+
+// key is the full key of one of the tree's own records.
+func (t *tree) key(l record.Logical) []byte { return record.Key(t.id, l, 0) }
+
+// newLine makes a line in memory and connects it; t.mu is held.
+func (t *tree) newLine(id tine.TimelineID, parent *line, branch tine.Epoch) *line {
+	l := &line{tree: t, id: id, parent: parent, branch: branch, first: branch + 1, epoch: branch + 1}
+	l.open = newLayer(l, l.epoch)
+	l.sealed.Store(&[]*layer{})
+	l.view = View{line: l, epoch: tine.Head}
+	t.lines[id] = l
+	return l
+}
+
+// adopt connects a child to its parent and takes the pin; t.mu and the
+// parent's mu are held.
+func (l *line) adopt(child *line) {
+	t := l.tree
+	t.topo.Lock()
+	if l.children == nil {
+		l.children = map[*line]struct{}{}
+	}
+	l.children[child] = struct{}{}
+	t.topo.Unlock()
+	l.pins.add(child.branch)
+}
+
+// rows collects the rows of a record.
+type rows []rawRow
+
+func (r *rows) set(key, value []byte) { *r = append(*r, rawRow{key: key, value: value}) }
+func (r *rows) del(key []byte)        { *r = append(*r, rawRow{key: key}) }
+
+// delPrefix removes all rows whose full key starts with p.
+func (r *rows) delPrefix(p []byte) { *r = append(*r, rawRow{key: p, until: record.PrefixEnd(p)}) }
+
+func (t *tree) setTimeline(r *rows, l *line) {
+	rec := l.timeline()
+	r.set(t.key(record.IDKey(record.TableTimeline, l.id)), rec.Append(nil))
+}
+
+func (t *tree) setCheckpoint(r *rows, c *checkpoint) {
+	c.rec.Timeline = c.line.root().id
+	r.set(t.key(record.IDKey(record.TableCheckpoint, c.id)), c.rec.Append(nil))
+}
+
+func (t *tree) setDisk(r *rows, d *Disk) {
+	d.rec.Timeline = d.line.id
+	r.set(record.Key(t.rec.Tenant, record.IDKey(record.TableDisk, d.id), 0), d.rec.Append(nil))
+}
+
+func (t *tree) delDisk(r *rows, d *Disk) {
+	r.del(record.Key(t.rec.Tenant, record.IDKey(record.TableDisk, d.id), 0))
+}
+
+func (t *tree) setLog(r *rows, d *Disk, e record.LogEntry) {
+	t.nextLog++
+	r.set(t.key(record.LogKey(d.id, t.nextLog)), e.Append(nil))
+}
+
+// commit makes a record durable in the background, after the tree's records
+// before it and the given steps; t.mu is held. The rows are as of now.
+func (t *tree) commit(r rows, deps ...*step) *step {
+	s := newStep(append(deps, t.last)...)
+	t.last = s
+	go func() { s.finish(t.apply(r, s)) }()
+	return s
+}
+
+func (t *tree) apply(r rows, s *step) error {
+	e := t.engine
+	if err := s.awaitDeps(); err != nil {
+		return err
+	}
+	for {
+		if err := e.check(); err != nil {
+			return err
+		}
+		b := e.Rows.NewBatch()
+		r.put(b)
+		e.Crash.At(crashpoint.RecordBuilt)
+		err := e.Rows.Commit(b, true)
+		if err == nil {
+			e.full.Store(false)
+			e.Crash.At(crashpoint.RecordApplied)
+			return nil
+		}
+		if tine.KindOf(err) != tine.KindNoSpace || !e.waitForSpace() {
+			e.fail(err)
+			return err
+		}
+	}
+}
+
+func (r rows) put(b kv.Batch) {
+	for _, row := range r {
+		row.put(b)
+	}
+}
+
+// resolve follows aliases to the line that an id means.
+func (t *tree) resolve(id tine.TimelineID) *line {
+	for {
+		into, ok := t.aliases[id]
+		if !ok {
+			return t.lines[id]
+		}
+		id = into
+	}
+}
+
+// ensure loads the tree when it is first used. It leaves t.mu held on success.
+func (t *tree) ensure() error {
+	t.mu.Lock()
+	if t.loaded {
+		return nil
+	}
+	if err := t.load(); err != nil {
+		t.mu.Unlock()
+		return err
+	}
+	t.loaded = true
+	return nil
+}
+
+// close commits what is pending, seals the open segments and stops.
+func (t *tree) close(ctx context.Context) error {
+	t.mu.Lock()
+	lines := make([]*line, 0, len(t.lines))
+	for _, l := range t.lines {
+		lines = append(lines, l)
+	}
+	last := t.last
+	t.mu.Unlock()
+	var first error
+	for _, l := range lines {
+		err := l.sync(ctx)
+		if err == nil {
+			err = l.sealWriter()
+		}
+		if err != nil && first == nil {
+			first = err
+		}
+	}
+	if err := last.wait(ctx, t.engine); err != nil && first == nil {
+		first = err
+	}
+	return first
+}
+
+// sorted returns the tree's lines in the order of their ids, which is the
+// order of their making.
+func (t *tree) sorted() []*line {
+	ls := make([]*line, 0, len(t.lines))
+	for _, l := range t.lines {
+		ls = append(ls, l)
+	}
+	slices.SortFunc(ls, func(a, b *line) int { return slices.Compare(a.id[:], b.id[:]) })
+	return ls
+}

@@ -1,0 +1,263 @@
+package meta
+
+import (
+	"tine.dev/tine/internal/fs/reclaim"
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/tine"
+)
+
+// txn is one operation's change of a line's rows. It lives with line.mu held
+// for writing. An operation checks everything first and changes rows last: a
+// change is never taken back.
+type txn struct {
+	*reader
+	line *line
+	now  int64
+}
+
+// begin starts a change of the line's head; the caller holds line.mu for
+// writing and calls close.
+func (l *line) begin() (*txn, error) {
+	if l.commits.failed != nil {
+		return nil, l.commits.failed
+	}
+	t := &txn{reader: l.view.reader(), line: l, now: l.tree.engine.now()}
+	if err := t.loadCounters(); err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// loadCounters reads the line's counters once. A fork inherits its parent's as
+// of the branch; what unlinked open files hold is never in them.
+func (t *txn) loadCounters() error {
+	l := t.line
+	if l.counters.loaded {
+		return nil
+	}
+	f, err := t.get(record.TableKey(record.TableCounters))
+	if err != nil {
+		return err
+	}
+	if f.kind == foundValue {
+		if l.counters.Counters, err = record.DecodeCounters(f.val); err != nil {
+			return err
+		}
+	}
+	l.counters.loaded = true
+	return nil
+}
+
+func (t *txn) layer() *layer { return t.line.open }
+
+// put sets a row. f is what get found for it.
+func (t *txn) put(k record.Logical, f found, val []byte) {
+	y := t.layer()
+	t.line.state.touched, t.line.state.written = true, true
+	if e, ok := y.rows.Get(k); ok {
+		e.val, e.tomb, e.gone = val, false, false
+		y.set(k, e)
+		return
+	}
+	e := entry{val: val}
+	switch {
+	case f.kind == foundNothing:
+		e.below = belowNothing
+	case f.birth > t.line.floor():
+		e.replaces = f.birth
+	default:
+		e.below = belowSomething
+	}
+	y.set(k, e)
+}
+
+// del removes a row. A tombstone is written only where something older lies
+// below; a row made and removed in one commit leaves nothing.
+func (t *txn) del(k record.Logical, f found) error {
+	y := t.layer()
+	t.line.state.touched, t.line.state.written = true, true
+	e, ok := y.rows.Get(k)
+	if !ok {
+		if f.kind != foundValue {
+			return nil
+		}
+		e = entry{below: belowSomething}
+		if f.birth > t.line.floor() {
+			e = entry{replaces: f.birth}
+		}
+	}
+	if e.below == belowUnknown {
+		older, err := t.older(k, e.replaces)
+		if err != nil {
+			return err
+		}
+		e.below = belowNothing
+		if older {
+			e.below = belowSomething
+		}
+	}
+	switch {
+	case e.below == belowSomething:
+		e.val, e.tomb, e.gone = nil, true, false
+	case e.replaces == 0:
+		y.rows.Delete(k)
+		return nil
+	default:
+		e.val, e.tomb, e.gone = nil, false, true
+	}
+	y.set(k, e)
+	return nil
+}
+
+// single reports that no row of the line can have an older version: nothing
+// was ever pinned and there is no parent.
+func (l *line) single() bool { return l.parent == nil && l.epoch == l.first }
+
+// older reports whether any version of the row, tombstones included, lies
+// below the one born at birth.
+func (t *txn) older(k record.Logical, birth tine.Epoch) (bool, error) {
+	if t.line.single() {
+		return false, nil
+	}
+	if birth > 0 {
+		v, err := t.olderVersion(k, birth)
+		if err != nil || v != nil {
+			return v != nil, err
+		}
+	}
+	for i := 1; i < len(t.hops); i++ {
+		f, err := t.at(k, t.line.branch)
+		return f.kind != foundNothing, err
+	}
+	return false, nil
+}
+
+// olderVersion returns the line's own version just below the one born at
+// birth, nil if there is none.
+func (t *txn) olderVersion(k record.Logical, birth tine.Epoch) (*version, error) {
+	if t.line.single() {
+		return nil, nil
+	}
+	vs, err := t.versions(k)
+	if err != nil {
+		return nil, err
+	}
+	for i := len(vs) - 1; i >= 0; i-- {
+		if vs[i].birth < birth {
+			return &vs[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// count changes the line's counters.
+func (t *txn) count(inodes, bytes int64) {
+	t.line.counters.Inodes += inodes
+	t.line.counters.Bytes += bytes
+	t.line.counters.dirty = true
+}
+
+// owns reports whether the segment was written by this line, so that its
+// bytes are this line's to free.
+func (t *txn) owns(s tine.SegmentID) bool {
+	info := t.line.space.segs[s]
+	return info != nil || t.line.tree.engine.Mutation == MutateFreeForeign && t.line.tree.segment(s) != nil
+}
+
+// putChunk sets a chunk row and accounts for the extents that leave with the
+// version it replaces.
+func (t *txn) putChunk(k record.Logical, f found, c *record.Chunk) error {
+	if err := t.account(k, f, c.Extents); err != nil {
+		return err
+	}
+	t.put(k, f, c.Append(nil))
+	return nil
+}
+
+// delChunk removes a chunk row and accounts for its extents.
+func (t *txn) delChunk(k record.Logical, f found) error {
+	if err := t.account(k, f, nil); err != nil {
+		return err
+	}
+	return t.del(k, f)
+}
+
+// account lowers the live bytes of segments by what the row's newest version
+// names and neither the new extents nor the version below do (reclaim rule
+// "overwrite"), and keeps the counts of shared pieces.
+func (t *txn) account(k record.Logical, f found, newer []record.Extent) error {
+	var old []record.Extent
+	if f.kind == foundValue {
+		c, err := record.DecodeChunk(f.val)
+		if err != nil {
+			return err
+		}
+		old = c.Extents
+	}
+	if len(old) == 0 && !t.sharesPieces(newer) {
+		return nil
+	}
+	replaced := f.kind != foundNothing && f.birth > t.line.floor()
+	var older []record.Extent
+	if replaced {
+		v, err := t.olderVersion(k, f.birth)
+		if err != nil {
+			return err
+		}
+		if v != nil {
+			if older, err = v.extents(); err != nil {
+				return err
+			}
+		}
+		t.release(old, older, newer)
+	} else if f.birth > t.line.branch {
+		older = old
+	}
+	for _, p := range t.piecesOf(old, older, newer) {
+		inOlder, inNew := p.named(older), p.named(newer)
+		if replaced {
+			p.change(t, reclaim.RunsOnReplace(inOlder, p.named(old), inNew))
+		} else {
+			p.change(t, reclaim.RunsOnAdd(inOlder, inNew))
+		}
+	}
+	return nil
+}
+
+func (v *version) extents() ([]record.Extent, error) {
+	if v == nil || v.tomb || len(v.val) == 0 {
+		return nil, nil
+	}
+	c, err := record.DecodeChunk(v.val)
+	return c.Extents, err
+}
+
+// release frees the bytes that self names and neither neighbour does, but for
+// those in shared pieces, which are freed by their count.
+func (t *txn) release(self, older, newer []record.Extent) {
+	if t.line.tree.engine.Mutation == MutateIgnoreNeighbours {
+		older = nil
+	}
+	for _, r := range reclaim.Released(self, older, newer, t.owns) {
+		info := t.line.tree.segment(r.Segment)
+		n := r.Len
+		for _, p := range info.pieces {
+			n -= overlap(p.off, p.len, r.Off, r.Len)
+		}
+		if n != 0 {
+			info.live -= n
+			t.layer().touch(r.Segment)
+		}
+	}
+}
+
+func overlap(aOff, aLen, bOff, bLen int64) int64 {
+	return max(0, min(aOff+aLen, bOff+bLen)-max(aOff, bOff))
+}
+
+// addLive counts bytes that a row has come to name.
+func (t *txn) addLive(info *segInfo, n int64) {
+	info.live += n
+	t.layer().touch(info.id)
+}

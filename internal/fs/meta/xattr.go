@@ -1,0 +1,102 @@
+package meta
+
+import (
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/tine"
+)
+
+// GetXattr returns an extended attribute's value.
+func (v *View) GetXattr(ino tine.Ino, name string) (value []byte, err error) {
+	err = v.read(func(r *reader) error {
+		n, err := r.inode(ino)
+		if err != nil {
+			return err
+		}
+		if n.Flags&record.FlagXattrs == 0 {
+			return tine.ErrNoAttr
+		}
+		f, err := r.get(record.XattrKey(ino, name))
+		if err != nil {
+			return err
+		}
+		if f.kind != foundValue {
+			return tine.ErrNoAttr
+		}
+		value = f.val[1:]
+		return nil
+	})
+	return value, err
+}
+
+// SetXattr sets an extended attribute; the flags are those of setxattr(2).
+func (v *View) SetXattr(ino tine.Ino, name string, value []byte, flags uint32) error {
+	switch {
+	case name == "":
+		return tine.ErrRange
+	case len(name) > tine.MaxXattrNameBytes:
+		return tine.ErrRange
+	case len(value) > tine.MaxXattrValueBytes:
+		return tine.ErrTooLarge
+	case flags&^(XattrCreate|XattrReplace) != 0:
+		return tine.ErrInvalid
+	}
+	return v.change(func(t *txn) error {
+		n, err := t.inode(ino)
+		if err != nil {
+			return err
+		}
+		k := record.XattrKey(ino, name)
+		f, err := t.get(k)
+		if err != nil {
+			return err
+		}
+		switch exists := f.kind == foundValue; {
+		case exists && flags&XattrCreate != 0:
+			return tine.ErrExists
+		case !exists && flags&XattrReplace != 0:
+			return tine.ErrNoAttr
+		}
+		t.put(k, f, append([]byte{1}, value...))
+		n.Flags |= record.FlagXattrs
+		n.Ctime = t.now
+		t.putInode(n)
+		return nil
+	})
+}
+
+// ListXattr returns the names of all extended attributes.
+func (v *View) ListXattr(ino tine.Ino) (names []string, err error) {
+	err = v.read(func(r *reader) error {
+		n, err := r.inode(ino)
+		if err != nil || n.Flags&record.FlagXattrs == 0 {
+			return err
+		}
+		p := record.InoPrefix(record.TableXattr, ino)
+		return r.scan(p, prefixEnd(p), func(k record.Logical, _ found) (bool, error) {
+			names = append(names, k.Name())
+			return true, nil
+		})
+	})
+	return names, err
+}
+
+// RemoveXattr removes an extended attribute.
+func (v *View) RemoveXattr(ino tine.Ino, name string) error {
+	return v.change(func(t *txn) error {
+		n, err := t.inode(ino)
+		if err != nil {
+			return err
+		}
+		k := record.XattrKey(ino, name)
+		f, err := t.get(k)
+		if err != nil {
+			return err
+		}
+		if f.kind != foundValue {
+			return tine.ErrNoAttr
+		}
+		n.Ctime = t.now
+		t.putInode(n)
+		return t.del(k, f)
+	})
+}

@@ -1,0 +1,106 @@
+package volume
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"tine.dev/tine/internal/tine"
+)
+
+// Format is the version of the layout of a data directory: the file "format"
+// holds it as text. Rows and segments carry versions of their own.
+const Format = 1
+
+const formatFile = "format"
+
+// checkFormat makes a new data directory or checks an existing one. A
+// directory that holds something else is refused, not filled.
+func checkFormat(fs vfs.FS, dir string) error {
+	path := filepath.Join(dir, formatFile)
+	f, err := fs.Open(path)
+	if err == nil {
+		defer f.Close()
+		b, err := io.ReadAll(io.LimitReader(f, 64))
+		if err != nil {
+			return tine.Errorf(tine.KindIO, "%s cannot be read: %w", path, err)
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+		switch {
+		case err != nil || n < 1:
+			return tine.Errorf(tine.KindCorrupt, "%s does not hold a format number", path).
+				WithHint("is %s a data directory of tine?", dir)
+		case n > Format:
+			return tine.Errorf(tine.KindVersion, "data directory %s has format %d; this program knows up to %d", dir, n, Format).
+				WithHint("run a newer tine on it")
+		}
+		return nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return tine.Errorf(tine.KindIO, "data directory %s cannot be used: %w", dir, err)
+	}
+	return makeDir(fs, dir, path)
+}
+
+func makeDir(fs vfs.FS, dir, path string) error {
+	fail := func(err error) error {
+		return tine.Errorf(tine.KindIO, "data directory %s cannot be made: %w", dir, err).
+			WithHint("choose a directory that can be written, with --data")
+	}
+	if err := fs.MkdirAll(dir, 0o700); err != nil {
+		return fail(err)
+	}
+	names, err := fs.List(dir)
+	if err != nil {
+		return fail(err)
+	}
+	for _, n := range names {
+		if !strings.HasPrefix(n, ".") && n != "lost+found" && n != "lock" && n != "LOCK" && !strings.HasPrefix(n, "tine") {
+			return tine.Errorf(tine.KindInvalid, "directory %s is not empty and not a data directory of tine: it holds %q", dir, n).
+				WithHint("choose an empty directory with --data")
+		}
+	}
+	f, err := fs.Create(path+".new", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return fail(err)
+	}
+	_, err = f.Write([]byte(strconv.Itoa(Format) + "\n"))
+	if err == nil {
+		err = f.Sync()
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = fs.Rename(path+".new", path)
+	}
+	if err == nil {
+		err = syncDirs(fs, dir)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+func syncDirs(fs vfs.FS, dir string) error {
+	for _, p := range []string{dir, filepath.Dir(dir)} {
+		d, err := fs.OpenDir(p)
+		if err != nil {
+			return err
+		}
+		err = d.Sync()
+		if e := d.Close(); err == nil {
+			err = e
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

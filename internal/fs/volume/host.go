@@ -1,0 +1,153 @@
+package volume
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"tine.dev/tine/internal/fs/crashpoint"
+	"tine.dev/tine/internal/fs/kv"
+	"tine.dev/tine/internal/fs/kv/pebble"
+	"tine.dev/tine/internal/fs/meta"
+	"tine.dev/tine/internal/fs/segment"
+	"tine.dev/tine/internal/tine"
+)
+
+// Options say how a data directory is opened.
+type Options struct {
+	Dir            string // the data directory; made if missing
+	FS             vfs.FS // nil: the machine's
+	Clock          func() time.Time
+	Logger         *slog.Logger
+	CacheBytes     int64         // of the row store; 0: 64 MiB
+	CommitInterval time.Duration // 0: 1 s; negative: commits only when asked
+	UndoKeep       int           // automatic checkpoints kept per disk; 0: 3
+	TrashKeep      time.Duration // how long removed disks can be brought back; 0: 24 h; negative: for ever
+	SegmentBytes   int64         // 0: 64 MiB
+	Manual         bool          // no background work of its own: for the simulator
+	Crash          crashpoint.Hook
+	Mutation       meta.Mutation
+	Rows           kv.Store // nil: Pebble in Dir; for tests of the seam
+}
+
+// Host is one open data directory. It is safe for concurrent use.
+type Host struct {
+	engine *meta.Engine
+	rows   kv.Store
+	segs   *segment.Store
+	log    *slog.Logger
+	clock  func() time.Time
+	trash  time.Duration
+	stop   chan struct{}
+	tidy   sync.WaitGroup
+
+	mu   sync.Mutex // guards hubs
+	hubs map[tine.DiskID]*hub
+}
+
+// Open opens a data directory, recovering what a crash left. Only one process
+// may have it open; the caller sees to that.
+func Open(_ context.Context, o Options) (*Host, error) {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.TrashKeep == 0 {
+		o.TrashKeep = 24 * time.Hour
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 64 << 20
+	}
+	if err := checkFormat(o.FS, o.Dir); err != nil {
+		return nil, err
+	}
+	rows := o.Rows
+	if rows == nil {
+		var err error
+		rows, err = pebble.Open(pebble.Options{Dir: filepath.Join(o.Dir, "rows"), FS: o.FS, CacheBytes: o.CacheBytes, Logger: o.Logger})
+		if err != nil {
+			return nil, err
+		}
+	}
+	segs, err := segment.Open(segment.Options{FS: o.FS, Dir: filepath.Join(o.Dir, "segments"), OpenFiles: 512, Crash: o.Crash, Logger: o.Logger})
+	if err != nil {
+		rows.Close()
+		return nil, err
+	}
+	engine, err := meta.Open(meta.Options{
+		Rows: rows, Segments: segs, Clock: o.Clock, Logger: o.Logger, Crash: o.Crash, CommitInterval: o.CommitInterval,
+		UndoKeep: o.UndoKeep, SegmentBytes: o.SegmentBytes, Manual: o.Manual, Mutation: o.Mutation,
+	})
+	if err != nil {
+		segs.Close()
+		rows.Close()
+		return nil, err
+	}
+	h := &Host{engine: engine, rows: rows, segs: segs, log: o.Logger, clock: o.Clock, trash: o.TrashKeep,
+		stop: make(chan struct{}), hubs: map[tine.DiskID]*hub{}}
+	if !o.Manual && o.TrashKeep > 0 {
+		h.tidy.Add(1)
+		go h.emptyTrash()
+	}
+	return h, nil
+}
+
+// Close commits everything that has reached the host and releases the data
+// directory. Sessions must be detached before.
+func (h *Host) Close(ctx context.Context) error {
+	close(h.stop)
+	h.tidy.Wait()
+	err := h.engine.Close(ctx)
+	if e := h.segs.Close(); err == nil {
+		err = e
+	}
+	if e := h.rows.Close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// trashInterval is how often the trash is looked through.
+const trashInterval = time.Minute
+
+// emptyTrash purges removed disks whose time is over.
+func (h *Host) emptyTrash() {
+	defer h.tidy.Done()
+	tick := time.NewTicker(trashInterval)
+	defer tick.Stop()
+	for {
+		for _, d := range h.engine.Disks(tine.DefaultTenant, true) {
+			i, err := d.Info()
+			if err != nil || i.Deleted.IsZero() || h.clock().Sub(i.Deleted) < h.trash {
+				continue
+			}
+			if err := d.Remove(context.Background(), true, meta.Actor{Caller: "retention"}); err != nil {
+				h.log.Warn("a removed disk could not be purged", "disk", i.Name, "error", err)
+			}
+		}
+		select {
+		case <-h.stop:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// ReclaimIdle runs background work until nothing is left to free, absorb, fold
+// or repack.
+func (h *Host) ReclaimIdle(ctx context.Context) error { return h.engine.Tidy(ctx) }
+
+// HostStats are figures of the whole host.
+type HostStats = meta.Stats
+
+// Stats returns the host's figures.
+func (h *Host) Stats() HostStats { return h.engine.Stats() }

@@ -1,0 +1,185 @@
+package volume
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"tine.dev/tine/internal/fs/meta"
+	"tine.dev/tine/internal/tine"
+)
+
+// hub joins the sessions of one disk: it tells each what the others have
+// changed, and holds the locks that they compete for.
+//
+// Lock order: hub.mu, then session.mu. Neither is held while the engine is
+// called or a client is called back.
+type hub struct {
+	mu       sync.Mutex
+	sessions []*Session
+	count    atomic.Int32 // sessions that want invalidations or not
+	locks    lockTable
+}
+
+func (h *Host) hubOf(id tine.DiskID) *hub {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b := h.hubs[id]
+	if b == nil {
+		b = &hub{}
+		h.hubs[id] = b
+	}
+	return b
+}
+
+func (b *hub) join(s *Session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sessions = append(b.sessions, s)
+	b.count.Add(1)
+}
+
+func (b *hub) leave(s *Session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, x := range b.sessions {
+		if x == s {
+			b.sessions = append(b.sessions[:i:i], b.sessions[i+1:]...)
+			b.count.Add(-1)
+		}
+	}
+}
+
+// labels names the sessions, for people.
+func (b *hub) labels() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var ls []string
+	for _, s := range b.sessions {
+		if s.label != "" {
+			ls = append(ls, s.label)
+		}
+	}
+	return ls
+}
+
+// tell queues an invalidation for every session but the one that caused it;
+// with from nil for all.
+func (b *hub) tell(from *Session, i Invalidation) {
+	if from != nil && b.count.Load() < 2 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.sessions {
+		if s != from && s.queue != nil {
+			s.queue.push(i)
+		}
+	}
+}
+
+// flush asks every session to hand over what its client still holds dirty. No
+// lock is held. A session that cannot is an error: a fork is complete or fails
+// (F3).
+func (b *hub) flush(ctx context.Context) error {
+	b.mu.Lock()
+	var fns []func(context.Context) error
+	var labels []string
+	for _, s := range b.sessions {
+		if s.flush != nil {
+			fns, labels = append(fns, s.flush), append(labels, s.label)
+		}
+	}
+	b.mu.Unlock()
+	for i, fn := range fns {
+		if err := fn(ctx); err != nil {
+			return tine.Errorf(tine.KindUnavailable, "%s could not be flushed: %w", labels[i], err).
+				WithHint("look at what uses it, or unmount it, and try again")
+		}
+	}
+	return nil
+}
+
+// queue hands invalidations to a client in order, from one goroutine. It is
+// unbounded in principle; past a limit everything in it becomes one "forget
+// all", which is always right.
+type queue struct {
+	mu     sync.Mutex
+	ready  *sync.Cond
+	items  []Invalidation
+	closed bool
+	done   chan struct{}
+}
+
+const queueLimit = 1 << 14
+
+func newQueue(deliver func(Invalidation)) *queue {
+	q := &queue{done: make(chan struct{})}
+	q.ready = sync.NewCond(&q.mu)
+	go func() {
+		defer close(q.done)
+		for {
+			q.mu.Lock()
+			for len(q.items) == 0 && !q.closed {
+				q.ready.Wait()
+			}
+			items := q.items
+			q.items = nil
+			closed := q.closed
+			q.mu.Unlock()
+			if closed {
+				return
+			}
+			for _, i := range items {
+				deliver(i)
+			}
+		}
+	}()
+	return q
+}
+
+func (q *queue) push(i Invalidation) {
+	q.mu.Lock()
+	if len(q.items) >= queueLimit {
+		q.items = append(q.items[:0], Invalidation{Kind: InvalidAll})
+	} else {
+		q.items = append(q.items, i)
+	}
+	q.mu.Unlock()
+	q.ready.Signal()
+}
+
+// close ends delivery; what is still queued is dropped, for the client goes.
+func (q *queue) close() {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	q.ready.Signal()
+	<-q.done
+}
+
+// Attach begins a session on a disk or checkpoint.
+func (h *Host) Attach(_ context.Context, c Caller, r Ref, o AttachOptions) (*Session, error) {
+	d, err := h.engine.Find(c.Tenant, r.Disk)
+	if err != nil {
+		return nil, err
+	}
+	a, err := d.Attach(r.Checkpoint)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{host: h, at: a, ref: r, label: o.Label, readOnly: o.ReadOnly || a.Frozen(), flush: o.Flush,
+		files: map[*File]struct{}{}, dirs: map[*Dir]struct{}{}}
+	if a.Frozen() {
+		s.hub = &hub{}
+	} else {
+		s.hub = h.hubOf(d.ID())
+	}
+	if o.Invalidate != nil {
+		s.queue = newQueue(o.Invalidate)
+	}
+	s.hub.join(s)
+	return s, nil
+}
+
+func actor(c Caller) meta.Actor { return meta.Actor{Author: c.Author, Caller: c.Principal} }

@@ -47,8 +47,7 @@ type Batch interface {
 	Set(key, value []byte)
 	// Delete removes a row; it need not exist.
 	Delete(key []byte)
-	// DeleteRange removes all rows in [lower, upper). A bound is a full key,
-	// or the start of one that does not reach into its epoch.
+	// DeleteRange removes all rows in [lower, upper).
 	DeleteRange(lower, upper []byte)
 	// AllowLow marks a batch that helps to free space: it is still taken
 	// when others get tine.KindNoSpace.

@@ -13,7 +13,7 @@ const copyStepBytes = 64 << 20
 // copied; data of an ancestor is copied, because only its own line may count
 // who names it. It returns how much was copied: less than asked at the end of
 // the source, or when a later step fails.
-func (v *View) CopyRange(c Cred, src tine.Ino, off int64, dst tine.Ino, to, length int64) (done int64, err error) {
+func (v View) CopyRange(c Cred, src tine.Ino, off int64, dst tine.Ino, to, length int64) (done int64, err error) {
 	if off < 0 || to < 0 || length < 0 {
 		return 0, tine.ErrInvalid
 	}
@@ -43,7 +43,7 @@ func (v *View) CopyRange(c Cred, src tine.Ino, off int64, dst tine.Ino, to, leng
 	return done, nil
 }
 
-func (v *View) copyStep(c Cred, src tine.Ino, off int64, dst tine.Ino, to, length int64) (n int64, err error) {
+func (v View) copyStep(c Cred, src tine.Ino, off int64, dst tine.Ino, to, length int64) (n int64, err error) {
 	err = v.change(func(t *txn) error {
 		s, err := t.inode(src)
 		if err != nil {
@@ -88,11 +88,11 @@ func (t *txn) copyChunks(s *node, off int64, d *node, to, length int64) error {
 		}
 		if in < int64(len(c.Inline)) {
 			p := c.Inline[in:min(in+part, int64(len(c.Inline)))]
-			info, at, err := t.line.appendData(p)
+			staged, err := t.Stage(p)
 			if err != nil {
 				return err
 			}
-			if err := t.place(d, to+done, run{info, at, int64(len(p))}); err != nil {
+			if err := t.place(d, to+done, staged); err != nil {
 				return err
 			}
 		}
@@ -114,18 +114,18 @@ func (t *txn) copyChunks(s *node, off int64, d *node, to, length int64) error {
 
 // copyExtent names an extent at another place, or copies its bytes.
 func (t *txn) copyExtent(x record.Extent, d *node, pos int64) error {
-	if !t.shareable(x.Segment) {
+	if !t.Shareable(x.Segment) {
 		p := make([]byte, x.Len)
-		if err := t.line.tree.readExtent(x, p); err != nil {
+		if err := t.readExtent(x, p); err != nil {
 			return err
 		}
-		info, off, err := t.line.appendData(p)
+		staged, err := t.Stage(p)
 		if err != nil {
 			return err
 		}
-		return t.place(d, pos, run{info, off, x.Len})
+		return t.place(d, pos, staged)
 	}
-	t.share(x)
+	t.Share(x)
 	for x.Len > 0 {
 		c, err := t.chunk(d.ino, uint64(pos/tine.ChunkBytes))
 		if err != nil {

@@ -1,30 +1,11 @@
-// Package meta is the engine of a disk: it turns POSIX operations into row
-// changes, once, for every front end, and keeps the history that forks,
-// checkpoints and rollbacks are made of.
+// Package meta is the POSIX rules of a disk, once, for every front end: what
+// create, rename, unlink, write, truncate and the rest do to rows. It is
+// written on package timeline, which gives it views whose rows can be read and
+// changed as one operation, and keeps their history.
 //
-// # How an operation becomes durable
-//
-// An operation changes rows in its line's open layer, in memory; it is visible
-// at once. The committer seals the layer, makes the file data that it names
-// durable, and applies it to the row store as one batch: a commit. Commits of
-// one line are applied in order, so what a crash leaves is a prefix of the
-// line's history. Records that concern a whole tree (fork, checkpoint,
-// rollback, promote, absorb) are steps of a stream of their own; the few
-// edges between streams are explicit dependencies of a step on others.
-//
-// # How a row is found
-//
-// A view is (line, epoch). A look-up asks the line's layers from the newest,
-// then its strata, then its parent at the branch epoch, and stops at the first
-// version or tombstone that is not after the view's epoch. The order in which
-// a reader collects what it asks is path, layers, snapshot: see reader.
-//
-// # Locks
-//
-// In this order: Engine.mu, Disk.mu, tree.mu, line.mu, tree.topo, space.mu.
-// No lock is held while waiting for a commit or calling a session back.
-// Disk.mu is held for reading by every operation on a head and for writing
-// while a head is exchanged (rollback, promote), which is what makes those
-// atomic. tree.mu serialises records. line.mu guards a line's rows. tree.topo
-// guards what connects lines; it is written with tree.mu held as well.
+// A disk's namespace is a handful of tables: inodes, names by directory, the
+// same names in paging order, chunks of file data, extended attributes, and
+// marks on files that have lost their last name. Every operation first reads
+// and checks, and changes rows only when nothing can refuse it any more, for a
+// change is never taken back.
 package meta

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/timeline"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -47,10 +48,10 @@ func overlay(xs []record.Extent, x record.Extent) []record.Extent {
 	return slices.Insert(xs, i, x)
 }
 
-// chunkAt is a chunk row as an operation has found it.
+// chunkAt is a chunk row as an operation has timeline.Found it.
 type chunkAt struct {
 	key record.Logical
-	at  found
+	at  timeline.Found
 	record.Chunk
 	had int64 // bytes of data it had
 }
@@ -58,10 +59,10 @@ type chunkAt struct {
 func (r *reader) chunk(ino tine.Ino, index uint64) (*chunkAt, error) {
 	c := &chunkAt{key: record.ChunkKey(ino, index)}
 	var err error
-	if c.at, err = r.get(c.key); err != nil || c.at.kind != foundValue {
+	if c.at, err = r.Get(c.key); err != nil || c.at.Kind != timeline.Value {
 		return c, err
 	}
-	c.Chunk, err = record.DecodeChunk(c.at.val)
+	c.Chunk, err = record.DecodeChunk(c.at.Val)
 	c.had = c.Bytes()
 	return c, err
 }
@@ -72,48 +73,41 @@ func (t *txn) setChunk(n *node, c *chunkAt) error {
 	now := c.Bytes()
 	n.Bytes += now - c.had
 	if n.Nlink > 0 {
-		t.count(0, now-c.had)
-	} else if o := t.line.opens[n.ino]; o != nil {
-		o.bytes = n.Bytes
+		t.Count(0, now-c.had)
+	} else if h := t.Handles(n.ino); h != nil {
+		h.Bytes = n.Bytes
 	}
 	if now > 0 {
-		return t.putChunk(c.key, c.at, &c.Chunk)
+		return t.PutChunk(c.key, c.at, &c.Chunk)
 	}
-	if c.at.kind == foundValue {
-		return t.delChunk(c.key, c.at)
+	if c.at.Kind == timeline.Value {
+		return t.DelChunk(c.key, c.at)
 	}
 	return nil
 }
 
-// run is a piece of data in a segment that is to be named by rows.
-type run struct {
-	info *segInfo
-	off  int64
-	len  int64
-}
-
-// place names a run of fresh data at a position of the file.
-func (t *txn) place(n *node, pos int64, d run) error {
-	for d.len > 0 {
-		c, err := t.chunk(n.ino, uint64(pos/tine.ChunkBytes))
+// place names staged data at a position of the file.
+func (t *txn) place(n *node, pos int64, d timeline.Staged) error {
+	for done := int64(0); done < d.Len; {
+		c, err := t.chunk(n.ino, uint64((pos+done)/tine.ChunkBytes))
 		if err != nil {
 			return err
 		}
-		in := pos % tine.ChunkBytes
-		part := min(d.len, tine.ChunkBytes-in)
-		c.Extents = overlay(c.Extents, record.Extent{Pos: in, Len: part, Segment: d.info.id, Off: d.off, Birth: t.line.epoch})
-		t.adopt(d.info)
+		in := (pos + done) % tine.ChunkBytes
+		part := min(d.Len-done, tine.ChunkBytes-in)
+		c.Extents = overlay(c.Extents, record.Extent{Pos: in, Len: part, Segment: d.Segment(), Off: d.Off + done, Birth: t.Epoch()})
 		if len(c.Extents) > maxExtents {
+			t.Name(d, 0)
 			if err := t.compact(c); err != nil {
 				return err
 			}
 		} else {
-			t.addLive(d.info, part)
+			t.Name(d, part)
 		}
 		if err := t.setChunk(n, c); err != nil {
 			return err
 		}
-		pos, d.off, d.len = pos+part, d.off+part, d.len-part
+		done += part
 	}
 	return nil
 }
@@ -135,26 +129,25 @@ func (t *txn) compact(c *chunkAt) error {
 		}
 		buf := make([]byte, end-old[i].Pos)
 		for _, x := range old[i:j] {
-			if err := t.line.tree.readExtent(x, buf[x.Pos-old[i].Pos:][:x.Len]); err != nil {
+			if err := t.readExtent(x, buf[x.Pos-old[i].Pos:][:x.Len]); err != nil {
 				return err
 			}
 		}
-		info, off, err := t.line.appendData(buf)
+		d, err := t.Stage(buf)
 		if err != nil {
 			return err
 		}
-		t.adopt(info)
-		t.addLive(info, int64(len(buf)))
-		fresh = append(fresh, record.Extent{Pos: old[i].Pos, Len: int64(len(buf)), Segment: info.id, Off: off, Birth: t.line.epoch})
+		t.Name(d, d.Len)
+		fresh = append(fresh, record.Extent{Pos: old[i].Pos, Len: d.Len, Segment: d.Segment(), Off: d.Off, Birth: t.Epoch()})
 		i = j
 	}
 	c.Extents = fresh
 	return nil
 }
 
-// readExtent reads an extent's bytes; line.mu is held.
-func (t *tree) readExtent(x record.Extent, p []byte) error {
-	h, err := t.pin(x.Segment)
+// readExtent reads an extent's bytes within an operation.
+func (r *reader) readExtent(x record.Extent, p []byte) error {
+	h, err := r.Pin(x.Segment)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/fs/segment"
+	"tine.dev/tine/internal/fs/timeline"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -18,7 +19,7 @@ type span struct {
 // ReadAt reads file data; n is less than len(p) only at the end of the file.
 // Holes read as zeros. The rows are looked up with the line's lock held, the
 // data is read after it is given back: the handles keep the segments in place.
-func (v *View) ReadAt(ino tine.Ino, p []byte, off int64) (n int, err error) {
+func (v View) ReadAt(ino tine.Ino, p []byte, off int64) (n int, err error) {
 	if off < 0 {
 		return 0, tine.ErrInvalid
 	}
@@ -82,7 +83,7 @@ func (r *reader) plan(n *node, p []byte, off int64) ([]span, []*segment.Handle, 
 			from, to := max(x.Pos, in), min(x.End(), in+part)
 			k := slices.Index(segs, x.Segment)
 			if k < 0 {
-				h, err := r.view.line.tree.pin(x.Segment)
+				h, err := r.Pin(x.Segment)
 				if err != nil {
 					return nil, handles, err
 				}
@@ -96,13 +97,13 @@ func (r *reader) plan(n *node, p []byte, off int64) ([]span, []*segment.Handle, 
 	return spans, handles, nil
 }
 
-func (v *View) checkSize(size int64) error {
+func (v View) checkSize(size int64) error {
 	switch {
 	case size < 0:
 		return tine.ErrInvalid
 	case size > tine.MaxFileBytes:
 		return tine.ErrTooBig
-	case v.epoch != tine.Head:
+	case v.Frozen():
 		return tine.ErrReadOnly
 	}
 	return nil
@@ -110,14 +111,14 @@ func (v *View) checkSize(size int64) error {
 
 // WriteAt writes p at off, or, with atEnd, at the end of the file as O_APPEND
 // asks, and returns where. A write is one step of the disk's history.
-func (v *View) WriteAt(c Cred, ino tine.Ino, p []byte, off int64, atEnd bool) (at int64, err error) {
+func (v View) WriteAt(c Cred, ino tine.Ino, p []byte, off int64, atEnd bool) (at int64, err error) {
 	if err := v.checkSize(off); err != nil {
 		return 0, err
 	}
 	if off+int64(len(p)) > tine.MaxFileBytes {
 		return 0, tine.ErrTooBig
 	}
-	if v.line.tree.engine.full.Load() {
+	if v.Full() {
 		return 0, tine.ErrNoSpace
 	}
 	if len(p) == 0 {
@@ -125,9 +126,9 @@ func (v *View) WriteAt(c Cred, ino tine.Ino, p []byte, off int64, atEnd bool) (a
 		return a.Size, err
 	}
 	small := len(p) <= tine.InlineBytes && (atEnd || off+int64(len(p)) <= tine.InlineBytes)
-	var data run
+	var data timeline.Staged
 	if !small {
-		if data, err = v.stage(p); err != nil {
+		if data, err = v.Stage(p); err != nil {
 			return 0, err
 		}
 	}
@@ -152,7 +153,7 @@ func (v *View) WriteAt(c Cred, ino tine.Ino, p []byte, off int64, atEnd bool) (a
 			err = t.writeInline(n, p, at)
 		} else {
 			if small {
-				if data, err = v.stage(p); err != nil {
+				if data, err = v.Stage(p); err != nil {
 					return err
 				}
 			}
@@ -170,18 +171,9 @@ func (v *View) WriteAt(c Cred, ino tine.Ino, p []byte, off int64, atEnd bool) (a
 	return at, err
 }
 
-// stage appends data to the open segment.
-func (v *View) stage(p []byte) (run, error) {
-	if len(p) == 0 {
-		return run{}, nil
-	}
-	info, off, err := v.line.appendData(p)
-	return run{info, off, int64(len(p))}, err
-}
-
 // wrote sets what every write changes of the inode.
 func (t *txn) wrote(c Cred, n *node) {
-	n.Mtime, n.Ctime = t.now, t.now
+	n.Mtime, n.Ctime = t.Now(), t.Now()
 	if c.UID != 0 && n.Mode&(modeSetUID|modeSetGID) != 0 {
 		n.killPriv()
 	}
@@ -201,7 +193,7 @@ func (t *txn) writeInline(n *node, p []byte, at int64) error {
 	fresh := make([]byte, size)
 	copy(fresh, c.Inline)
 	copy(fresh[at:], p)
-	c.Inline, c.Birth = fresh, t.line.epoch
+	c.Inline, c.Birth = fresh, t.Epoch()
 	n.Flags |= record.FlagInline
 	return t.setChunk(n, c)
 }
@@ -217,13 +209,12 @@ func (t *txn) uninline(n *node) error {
 	if err != nil || len(c.Inline) == 0 {
 		return err
 	}
-	info, off, err := t.line.appendData(c.Inline)
+	d, err := t.Stage(c.Inline)
 	if err != nil {
 		return err
 	}
-	t.adopt(info)
-	t.addLive(info, int64(len(c.Inline)))
-	c.Extents = []record.Extent{{Len: int64(len(c.Inline)), Segment: info.id, Off: off, Birth: t.line.epoch}}
+	t.Name(d, d.Len)
+	c.Extents = []record.Extent{{Len: d.Len, Segment: d.Segment(), Off: d.Off, Birth: t.Epoch()}}
 	c.Inline = nil
 	return t.setChunk(n, c)
 }
@@ -253,7 +244,7 @@ func (t *txn) discard(n *node, from, to int64) error {
 	}
 	var indexes []uint64
 	first, end := uint64(from/tine.ChunkBytes), uint64((to-1)/tine.ChunkBytes)
-	err := t.scan(record.ChunkKey(n.ino, first), record.ChunkKey(n.ino, end+1), func(k record.Logical, _ found) (bool, error) {
+	err := t.Scan(record.ChunkKey(n.ino, first), record.ChunkKey(n.ino, end+1), func(k record.Logical, _ timeline.Found) (bool, error) {
 		indexes = append(indexes, k.Number())
 		return true, nil
 	})
@@ -285,7 +276,7 @@ func (t *txn) discardInline(n *node, from, to int64) error {
 	} else {
 		clear(fresh[from:to])
 	}
-	c.Inline, c.Birth = fresh, t.line.epoch
+	c.Inline, c.Birth = fresh, t.Epoch()
 	if len(fresh) == 0 {
 		n.Flags &^= record.FlagInline
 	}
@@ -294,7 +285,7 @@ func (t *txn) discardInline(n *node, from, to int64) error {
 
 // Allocate is fallocate(2) for the modes that a kernel forwards. Space is
 // elastic, so allocating reserves nothing; it only sets the size.
-func (v *View) Allocate(c Cred, ino tine.Ino, mode uint32, off, length int64) error {
+func (v View) Allocate(c Cred, ino tine.Ino, mode uint32, off, length int64) error {
 	if off < 0 || length <= 0 {
 		return tine.ErrInvalid
 	}
@@ -333,7 +324,7 @@ const (
 )
 
 // Seek finds the next data or hole at or after off.
-func (v *View) Seek(ino tine.Ino, off int64, whence uint32) (at int64, err error) {
+func (v View) Seek(ino tine.Ino, off int64, whence uint32) (at int64, err error) {
 	err = v.read(func(r *reader) error {
 		n, err := r.inode(ino)
 		if err != nil {
@@ -353,8 +344,8 @@ func (r *reader) seek(n *node, off int64, data bool) (int64, error) {
 	at := off // nothing is known to be data in [off, at) when data is sought, all of it is when a hole is
 	result := int64(-1)
 	first := uint64(off / tine.ChunkBytes)
-	err := r.scan(record.ChunkKey(n.ino, first), prefixEnd(record.InoPrefix(record.TableChunk, n.ino)), func(k record.Logical, f found) (bool, error) {
-		c, err := record.DecodeChunk(f.val)
+	err := r.Scan(record.ChunkKey(n.ino, first), prefixEnd(record.InoPrefix(record.TableChunk, n.ino)), func(k record.Logical, f timeline.Found) (bool, error) {
+		c, err := record.DecodeChunk(f.Val)
 		if err != nil {
 			return false, err
 		}

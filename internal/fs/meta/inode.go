@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/timeline"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -23,67 +24,24 @@ const (
 // firstCookie leaves 1 and 2 to "." and "..".
 const firstCookie = 3
 
-// read runs fn with a reader of the view, with the line's lock held for
-// reading.
-func (v *View) read(fn func(*reader) error) error {
-	l := v.line.root()
-	l.mu.RLock()
-	for l.merged.Load() != nil {
-		l.mu.RUnlock()
-		l = l.root()
-		l.mu.RLock()
-	}
-	defer l.mu.RUnlock()
-	if err := l.commits.failed; err != nil {
-		return err
-	}
-	r := v.reader()
-	defer r.close()
-	return fn(r)
-}
-
-// change runs fn as one operation on the head. What fn has done when it fails
-// stays done: it checks first and changes last.
-func (v *View) change(fn func(*txn) error) error {
-	if v.epoch != tine.Head {
-		return tine.ErrReadOnly
-	}
-	l := v.line
-	if err := l.admit(); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t, err := l.begin()
-	if err != nil {
-		return err
-	}
-	defer t.close()
-	if err := fn(t); err != nil {
-		return err
-	}
-	l.changed()
-	return nil
-}
-
-// node is an inode as an operation has found it.
+// node is an inode as an operation has timeline.Found it.
 type node struct {
 	ino tine.Ino
 	record.Inode
-	at found
+	at timeline.Found
 }
 
 // inode finds an inode; its absence is tine.ErrStale, for the caller has a
 // number that was once good.
 func (r *reader) inode(ino tine.Ino) (*node, error) {
-	f, err := r.get(record.InodeKey(ino))
+	f, err := r.Get(record.InodeKey(ino))
 	if err != nil {
 		return nil, err
 	}
-	if f.kind != foundValue {
+	if f.Kind != timeline.Value {
 		return nil, tine.ErrStale
 	}
-	rec, err := record.DecodeInode(f.val)
+	rec, err := record.DecodeInode(f.Val)
 	return &node{ino, rec, f}, err
 }
 
@@ -108,7 +66,7 @@ func (r *reader) livingDir(ino tine.Ino) (*node, error) {
 	return n, err
 }
 
-func (t *txn) putInode(n *node) { t.put(record.InodeKey(n.ino), n.at, n.Append(nil)) }
+func (t *txn) putInode(n *node) { t.Put(record.InodeKey(n.ino), n.at, n.Append(nil)) }
 
 func (n *node) isDir() bool { return n.Mode&modeType == modeDir }
 
@@ -123,23 +81,23 @@ func (n *node) attr() Attr {
 // direntType is the type of a mode as dirent's d_type has it.
 func direntType(mode uint32) uint8 { return uint8(mode & modeType >> 12) }
 
-// entryOf is a name of a directory as an operation has found it.
+// entryOf is a name of a directory as an operation has timeline.Found it.
 type dentryOf struct {
 	key record.Logical
-	at  found
+	at  timeline.Found
 	record.Dentry
 }
 
-func (e *dentryOf) exists() bool { return e.at.kind == foundValue }
+func (e *dentryOf) exists() bool { return e.at.Exists() }
 
 // dentry looks a name up; it need not exist.
 func (r *reader) dentry(parent tine.Ino, name string) (*dentryOf, error) {
 	e := &dentryOf{key: record.DentryKey(parent, name)}
 	var err error
-	if e.at, err = r.get(e.key); err != nil || !e.exists() {
+	if e.at, err = r.Get(e.key); err != nil || !e.exists() {
 		return e, err
 	}
-	e.Dentry, err = record.DecodeDentry(e.at.val)
+	e.Dentry, err = record.DecodeDentry(e.at.Val)
 	return e, err
 }
 
@@ -155,7 +113,7 @@ func checkName(name string) error {
 }
 
 // Lookup finds a name in a directory.
-func (v *View) Lookup(parent tine.Ino, name string) (a Attr, err error) {
+func (v View) Lookup(parent tine.Ino, name string) (a Attr, err error) {
 	if len(name) > tine.MaxNameBytes {
 		return a, tine.ErrNameTooLong
 	}
@@ -184,7 +142,7 @@ func (v *View) Lookup(parent tine.Ino, name string) (a Attr, err error) {
 }
 
 // Attr returns an inode's attributes.
-func (v *View) Attr(ino tine.Ino) (a Attr, err error) {
+func (v View) Attr(ino tine.Ino) (a Attr, err error) {
 	err = v.read(func(r *reader) error {
 		n, err := r.inode(ino)
 		if err != nil {
@@ -197,7 +155,7 @@ func (v *View) Attr(ino tine.Ino) (a Attr, err error) {
 }
 
 // Parent returns the directory that a directory lies in; the root's is itself.
-func (v *View) Parent(ino tine.Ino) (p tine.Ino, err error) {
+func (v View) Parent(ino tine.Ino) (p tine.Ino, err error) {
 	err = v.read(func(r *reader) error {
 		n, err := r.dir(ino)
 		if err == nil {
@@ -209,7 +167,7 @@ func (v *View) Parent(ino tine.Ino) (p tine.Ino, err error) {
 }
 
 // Readlink returns a symbolic link's target.
-func (v *View) Readlink(ino tine.Ino) (target string, err error) {
+func (v View) Readlink(ino tine.Ino) (target string, err error) {
 	err = v.read(func(r *reader) error {
 		n, err := r.inode(ino)
 		if err != nil {
@@ -227,7 +185,7 @@ func (v *View) Readlink(ino tine.Ino) (target string, err error) {
 // SetAttr changes attributes. A change of owner clears set-user-ID, and
 // set-group-ID of executables, of anything but a directory, as chown(2) says;
 // a change of mode by someone outside the file's group clears set-group-ID.
-func (v *View) SetAttr(c Cred, ino tine.Ino, s SetAttr) (a Attr, err error) {
+func (v View) SetAttr(c Cred, ino tine.Ino, s SetAttr) (a Attr, err error) {
 	if s.Size != nil {
 		if err := v.checkSize(*s.Size); err != nil {
 			return a, err
@@ -245,7 +203,7 @@ func (v *View) SetAttr(c Cred, ino tine.Ino, s SetAttr) (a Attr, err error) {
 			if err := t.resize(n, *s.Size); err != nil {
 				return err
 			}
-			n.Mtime = t.now
+			n.Mtime = t.Now()
 		}
 		n.setOwnerAndMode(c, s)
 		if s.Mtime != nil {
@@ -254,7 +212,7 @@ func (v *View) SetAttr(c Cred, ino tine.Ino, s SetAttr) (a Attr, err error) {
 		if s.Atime != nil {
 			n.Atime = *s.Atime
 		}
-		n.Ctime = t.now
+		n.Ctime = t.Now()
 		if s.Ctime != nil {
 			n.Ctime = *s.Ctime
 		}
@@ -296,25 +254,9 @@ func (n *node) killPriv() {
 }
 
 // Stat returns what statfs shows of the view.
-func (v *View) Stat() (s FSStat, err error) {
+func (v View) Stat() (s FSStat, err error) {
 	err = v.read(func(r *reader) error {
-		l := v.line.root()
-		if v.epoch == tine.Head && l.counters.loaded {
-			s = FSStat{Bytes: l.counters.Bytes, Inodes: l.counters.Inodes}
-			for _, o := range l.opens {
-				if o.orphan {
-					s.Bytes += o.bytes
-					s.Inodes++
-				}
-			}
-			return nil
-		}
-		f, err := r.get(record.TableKey(record.TableCounters))
-		if err != nil || f.kind != foundValue {
-			return err
-		}
-		c, err := record.DecodeCounters(f.val)
-		s = FSStat{Bytes: c.Bytes, Inodes: c.Inodes}
+		s.Inodes, s.Bytes, err = r.Totals()
 		return err
 	})
 	return s, err

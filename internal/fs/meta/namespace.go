@@ -2,6 +2,7 @@ package meta
 
 import (
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/timeline"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -15,7 +16,7 @@ type NewNode struct {
 }
 
 // Create makes an inode with a name. The name must not exist.
-func (v *View) Create(c Cred, parent tine.Ino, name string, what NewNode) (a Attr, err error) {
+func (v View) Create(c Cred, parent tine.Ino, name string, what NewNode) (a Attr, err error) {
 	if err := checkName(name); err != nil && !what.Unnamed {
 		return a, err
 	}
@@ -42,21 +43,21 @@ func (v *View) Create(c Cred, parent tine.Ino, name string, what NewNode) (a Att
 		n := t.newInode(c, p, what)
 		if what.Unnamed {
 			n.Nlink, n.Parent = 0, 0
-			t.put(record.OrphanKey(n.ino), found{}, emptyRow)
+			t.Put(record.OrphanKey(n.ino), timeline.Found{}, emptyRow)
 		} else {
 			t.setName(e, parent, name, n)
-			t.count(1, 0)
+			t.Count(1, 0)
 			if n.isDir() {
 				p.Nlink++
 			}
-			p.Mtime, p.Ctime = t.now, t.now
+			p.Mtime, p.Ctime = t.Now(), t.Now()
 			t.putInode(p)
 		}
 		t.putInode(n)
 		if what.Open || what.Unnamed {
-			o := t.line.opened(n.ino)
-			o.count++
-			o.orphan = what.Unnamed
+			h := t.Opened(n.ino)
+			h.Count++
+			h.Orphan = what.Unnamed
 		}
 		a = n.attr()
 		return nil
@@ -70,13 +71,10 @@ var emptyRow = []byte{1}
 // newInode makes an inode in directory p, with the group and set-group-ID
 // rules of a set-group-ID directory.
 func (t *txn) newInode(c Cred, p *node, what NewNode) *node {
-	cs := &t.line.counters
-	n := &node{ino: cs.NextIno}
-	cs.NextIno++
-	cs.dirty = true
+	n := &node{ino: t.NextIno()}
 	n.Inode = record.Inode{
 		Mode: what.Mode, UID: c.UID, GID: c.GID, Nlink: 1, Rdev: what.Rdev, Parent: p.ino, Target: what.Target,
-		Mtime: t.now, Ctime: t.now, Atime: t.now, Btime: t.now,
+		Mtime: t.Now(), Ctime: t.Now(), Atime: t.Now(), Btime: t.Now(),
 	}
 	if p.Mode&modeSetGID != 0 {
 		n.GID = p.GID
@@ -99,37 +97,35 @@ func (t *txn) newInode(c Cred, p *node, what NewNode) *node {
 // setName gives an inode a name in the directory; an existing entry keeps its
 // place in the paging order.
 func (t *txn) setName(e *dentryOf, parent tine.Ino, name string, n *node) {
-	cookieAt := found{}
+	cookieAt := timeline.Found{}
 	if e.exists() {
-		cookieAt = found{kind: foundValue, birth: e.at.birth}
+		cookieAt = timeline.Found{Kind: timeline.Value, Birth: e.at.Birth}
 	} else {
-		e.Cookie = t.line.counters.NextCookie
-		t.line.counters.NextCookie++
-		t.line.counters.dirty = true
+		e.Cookie = t.NextCookie()
 	}
 	e.Ino, e.Type = n.ino, direntType(n.Mode)
-	t.put(e.key, e.at, e.Dentry.Append(nil))
-	t.put(record.CookieKey(parent, e.Cookie), cookieAt, record.Cookie{Ino: n.ino, Type: e.Type, Name: name}.Append(nil))
+	t.Put(e.key, e.at, e.Dentry.Append(nil))
+	t.Put(record.CookieKey(parent, e.Cookie), cookieAt, record.Cookie{Ino: n.ino, Type: e.Type, Name: name}.Append(nil))
 }
 
 // dropName takes a name away.
 func (t *txn) dropName(e *dentryOf, parent tine.Ino) error {
-	if err := t.del(record.CookieKey(parent, e.Cookie), found{kind: foundValue, birth: e.at.birth}); err != nil {
+	if err := t.Del(record.CookieKey(parent, e.Cookie), timeline.Found{Kind: timeline.Value, Birth: e.at.Birth}); err != nil {
 		return err
 	}
-	return t.del(e.key, e.at)
+	return t.Del(e.key, e.at)
 }
 
 // forgetLink updates what an inode knows of its names when one goes.
 func (t *txn) forgetLink(n *node, parent tine.Ino, name string) error {
 	if n.Flags&record.FlagLinks != 0 {
 		k := record.LinkKey(n.ino, parent, name)
-		f, err := t.get(k)
+		f, err := t.Get(k)
 		if err != nil {
 			return err
 		}
-		if f.kind == foundValue {
-			return t.del(k, f)
+		if f.Kind == timeline.Value {
+			return t.Del(k, f)
 		}
 	}
 	if n.Parent == parent {
@@ -145,17 +141,17 @@ func (t *txn) learnLink(n *node, parent tine.Ino, name string) error {
 		return nil
 	}
 	k := record.LinkKey(n.ino, parent, name)
-	f, err := t.get(k)
+	f, err := t.Get(k)
 	if err != nil {
 		return err
 	}
 	n.Flags |= record.FlagLinks
-	t.put(k, f, emptyRow)
+	t.Put(k, f, emptyRow)
 	return nil
 }
 
 // Link gives an inode another name.
-func (v *View) Link(ino, parent tine.Ino, name string) (a Attr, err error) {
+func (v View) Link(ino, parent tine.Ino, name string) (a Attr, err error) {
 	if err := checkName(name); err != nil {
 		return a, err
 	}
@@ -181,11 +177,11 @@ func (v *View) Link(ino, parent tine.Ino, name string) (a Attr, err error) {
 			return tine.ErrTooMany
 		}
 		if n.Nlink == 0 {
-			o := t.line.opens[ino]
-			if o == nil || !o.orphan {
+			h := t.Handles(ino)
+			if h == nil || !h.Orphan {
 				return tine.ErrNotFound
 			}
-			if err := t.adoptOrphan(n, o); err != nil {
+			if err := t.adoptOrphan(n, h); err != nil {
 				return err
 			}
 		}
@@ -194,9 +190,9 @@ func (v *View) Link(ino, parent tine.Ino, name string) (a Attr, err error) {
 		}
 		t.setName(e, parent, name, n)
 		n.Nlink++
-		n.Ctime = t.now
+		n.Ctime = t.Now()
 		t.putInode(n)
-		p.Mtime, p.Ctime = t.now, t.now
+		p.Mtime, p.Ctime = t.Now(), t.Now()
 		t.putInode(p)
 		a = n.attr()
 		return nil
@@ -206,28 +202,28 @@ func (v *View) Link(ino, parent tine.Ino, name string) (a Attr, err error) {
 
 // adoptOrphan takes the mark of an unlinked file away because it gets a name:
 // O_TMPFILE with linkat(2).
-func (t *txn) adoptOrphan(n *node, o *openInode) error {
+func (t *txn) adoptOrphan(n *node, h *timeline.Handles) error {
 	k := record.OrphanKey(n.ino)
-	f, err := t.get(k)
+	f, err := t.Get(k)
 	if err != nil {
 		return err
 	}
-	o.orphan = false
-	t.count(1, n.Bytes)
-	return t.del(k, f)
+	h.Orphan = false
+	t.Count(1, n.Bytes)
+	return t.Del(k, f)
 }
 
 // Unlink removes the name of anything but a directory.
-func (v *View) Unlink(parent tine.Ino, name string) (ino tine.Ino, err error) {
+func (v View) Unlink(parent tine.Ino, name string) (ino tine.Ino, err error) {
 	return v.remove(parent, name, false)
 }
 
 // Rmdir removes an empty directory.
-func (v *View) Rmdir(parent tine.Ino, name string) (ino tine.Ino, err error) {
+func (v View) Rmdir(parent tine.Ino, name string) (ino tine.Ino, err error) {
 	return v.remove(parent, name, true)
 }
 
-func (v *View) remove(parent tine.Ino, name string, dir bool) (ino tine.Ino, err error) {
+func (v View) remove(parent tine.Ino, name string, dir bool) (ino tine.Ino, err error) {
 	switch {
 	case len(name) > tine.MaxNameBytes:
 		return 0, tine.ErrNameTooLong
@@ -264,7 +260,7 @@ func (v *View) remove(parent tine.Ino, name string, dir bool) (ino tine.Ino, err
 		if n.isDir() {
 			p.Nlink--
 		}
-		p.Mtime, p.Ctime = t.now, t.now
+		p.Mtime, p.Ctime = t.Now(), t.Now()
 		t.putInode(p)
 		return t.dropLink(n, parent, name)
 	})
@@ -292,7 +288,7 @@ func (t *txn) checkRemovable(n *node, dir bool) error {
 func (r *reader) emptyDir(ino tine.Ino) (bool, error) {
 	empty := true
 	p := record.InoPrefix(record.TableCookie, ino)
-	err := r.scan(p, prefixEnd(p), func(record.Logical, found) (bool, error) {
+	err := r.Scan(p, prefixEnd(p), func(record.Logical, timeline.Found) (bool, error) {
 		empty = false
 		return false, nil
 	})
@@ -301,7 +297,7 @@ func (r *reader) emptyDir(ino tine.Ino) (bool, error) {
 
 // dropLink takes one link of an inode away; the last one takes the inode.
 func (t *txn) dropLink(n *node, parent tine.Ino, name string) error {
-	n.Ctime = t.now
+	n.Ctime = t.Now()
 	if n.isDir() {
 		n.Nlink = 0
 	} else {
@@ -314,6 +310,6 @@ func (t *txn) dropLink(n *node, parent tine.Ino, name string) error {
 		t.putInode(n)
 		return nil
 	}
-	t.count(-1, -n.Bytes)
+	t.Count(-1, -n.Bytes)
 	return t.dropInode(n)
 }

@@ -1,83 +1,55 @@
 package meta
 
 import (
-	"context"
-
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/timeline"
 	"tine.dev/tine/internal/tine"
 )
 
-// opened returns the open state of an inode; line.mu is held for writing.
-func (l *line) opened(ino tine.Ino) *openInode {
-	o := l.opens[ino]
-	if o == nil {
-		if l.opens == nil {
-			l.opens = map[tine.Ino]*openInode{}
-		}
-		o = &openInode{}
-		l.opens[ino] = o
-	}
-	return o
-}
-
 // Open counts a handle on the inode: until the last Close it stays readable
 // and writable without a name.
-func (v *View) Open(ino tine.Ino) (a Attr, err error) {
-	if v.epoch != tine.Head {
+func (v View) Open(ino tine.Ino) (a Attr, err error) {
+	if v.Frozen() {
 		return v.Attr(ino)
 	}
-	l := v.line
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.commits.failed; err != nil {
-		return a, err
-	}
-	r := v.reader()
-	defer r.close()
-	n, err := r.inode(ino)
-	if err != nil {
-		return a, err
-	}
-	if n.Nlink == 0 && l.opens[ino] == nil {
-		return a, tine.ErrStale
-	}
-	l.opened(ino).count++
-	return n.attr(), nil
+	err = v.change(func(t *txn) error {
+		n, err := t.inode(ino)
+		if err != nil {
+			return err
+		}
+		if n.Nlink == 0 && t.Handles(ino) == nil {
+			return tine.ErrStale
+		}
+		t.Opened(ino).Count++
+		a = n.attr()
+		return nil
+	})
+	return a, err
 }
 
 // Close gives back a handle. The last one of an unlinked file takes the file.
-func (v *View) Close(ino tine.Ino) error {
-	if v.epoch != tine.Head {
+func (v View) Close(ino tine.Ino) error {
+	if v.Frozen() {
 		return nil
 	}
-	l := v.line
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	o := l.opens[ino]
-	if o == nil {
-		return nil
-	}
-	if o.count--; o.count > 0 {
-		return nil
-	}
-	delete(l.opens, ino)
-	if !o.orphan || l.commits.failed != nil {
-		return nil
-	}
-	t, err := l.begin()
-	if err != nil {
-		return err
-	}
-	defer t.close()
-	n, err := t.inode(ino)
-	if err != nil {
-		return err
-	}
-	if err := t.removeData(n); err != nil {
-		return err
-	}
-	l.changed()
-	return nil
+	return v.change(func(t *txn) error {
+		h := t.Handles(ino)
+		if h == nil {
+			return nil
+		}
+		if h.Count--; h.Count > 0 {
+			return nil
+		}
+		t.Closed(ino)
+		if !h.Orphan {
+			return nil
+		}
+		n, err := t.inode(ino)
+		if err != nil {
+			return err
+		}
+		return t.removeData(n)
+	})
 }
 
 // largeChunks is how many chunks are removed at once; a larger file is left to
@@ -88,18 +60,17 @@ const largeChunks = 64
 // are open on it or when it is large, later; the orphan row remembers it. Its
 // bytes have left the counters already.
 func (t *txn) dropInode(n *node) error {
-	o := t.line.opens[n.ino]
-	if o == nil && n.Bytes <= largeChunks*tine.ChunkBytes {
+	h := t.Handles(n.ino)
+	if h == nil && n.Bytes <= largeChunks*tine.ChunkBytes {
 		return t.removeData(n)
 	}
-	t.put(record.OrphanKey(n.ino), found{}, emptyRow)
+	t.Put(record.OrphanKey(n.ino), timeline.Found{}, emptyRow)
 	t.putInode(n)
-	if o != nil {
-		o.orphan, o.bytes = true, n.Bytes
+	if h != nil {
+		h.Orphan, h.Bytes = true, n.Bytes
 		return nil
 	}
-	t.line.state.reap = true
-	t.line.tree.engine.janitor.wake()
+	t.ReapLater()
 	return nil
 }
 
@@ -119,7 +90,7 @@ func (t *txn) removeData(n *node) error {
 		if table == record.TableChunk && n.Size <= tine.ChunkBytes {
 			c, err := t.chunk(n.ino, 0)
 			if err == nil {
-				err = t.delChunk(c.key, c.at)
+				err = t.DelChunk(c.key, c.at)
 			}
 			if err != nil {
 				return err
@@ -131,22 +102,22 @@ func (t *txn) removeData(n *node) error {
 		}
 	}
 	k := record.OrphanKey(n.ino)
-	if n.at.kind == foundValue && n.wasOrphan() {
-		f, err := t.get(k)
+	if n.at.Kind == timeline.Value && n.wasOrphan() {
+		f, err := t.Get(k)
 		if err != nil {
 			return err
 		}
-		if err := t.del(k, f); err != nil {
+		if err := t.Del(k, f); err != nil {
 			return err
 		}
 	}
-	return t.del(record.InodeKey(n.ino), n.at)
+	return t.Del(record.InodeKey(n.ino), n.at)
 }
 
 // wasOrphan reports whether the stored inode has no name, so that an orphan
 // row stands beside it.
 func (n *node) wasOrphan() bool {
-	rec, err := record.DecodeInode(n.at.val)
+	rec, err := record.DecodeInode(n.at.Val)
 	return err != nil || rec.Nlink == 0
 }
 
@@ -155,10 +126,10 @@ func (n *node) wasOrphan() bool {
 func (t *txn) removeRows(p record.Logical, limit int) (more bool, err error) {
 	type row struct {
 		k record.Logical
-		f found
+		f timeline.Found
 	}
 	var rs []row
-	err = t.scan(p, prefixEnd(p), func(k record.Logical, f found) (bool, error) {
+	err = t.Scan(p, prefixEnd(p), func(k record.Logical, f timeline.Found) (bool, error) {
 		if len(rs) == limit {
 			more = true
 			return false, nil
@@ -171,9 +142,9 @@ func (t *txn) removeRows(p record.Logical, limit int) (more bool, err error) {
 	}
 	for _, r := range rs {
 		if r.k.Table() == record.TableChunk {
-			err = t.delChunk(r.k, r.f)
+			err = t.DelChunk(r.k, r.f)
 		} else {
-			err = t.del(r.k, r.f)
+			err = t.Del(r.k, r.f)
 		}
 		if err != nil {
 			return false, err
@@ -182,61 +153,20 @@ func (t *txn) removeRows(p record.Logical, limit int) (more bool, err error) {
 	return more, nil
 }
 
-// reapOne removes unlinked files that nothing has open: what a crash left, and
-// large ones. Those that the line inherits from its parent are its parent's;
-// they are masked, for no name leads to them.
-func (t *tree) reapOne(ctx context.Context) (bool, error) {
-	t.mu.Lock()
-	var l *line
-	for _, x := range t.sorted() {
-		if x.head != nil && x.needsReap() {
-			l = x
-			break
-		}
-	}
-	t.mu.Unlock()
-	if l == nil {
-		return false, nil
-	}
-	for {
-		more, err := l.reapStep()
-		if err != nil {
-			return false, err
-		}
-		if !more {
-			return true, l.sync(ctx)
-		}
-		if err := l.sync(ctx); err != nil {
-			return false, err
-		}
-	}
-}
-
-func (l *line) needsReap() bool {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.state.reap
-}
-
-// reapStep removes a part of one unlinked file.
-func (l *line) reapStep() (more bool, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t, err := l.begin()
-	if err != nil {
-		return false, err
-	}
-	defer t.close()
+// Reap removes a part of one unlinked file that nothing has open, if there is
+// one: what a stop left, and large ones. Those that the line inherits are its
+// parent's; they are masked here, for no name leads to them.
+func Reap(w *timeline.Txn) (more bool, err error) {
+	t := newTxn(w)
 	var ino tine.Ino
 	p := record.TableKey(record.TableOrphan)
-	err = t.scan(p, prefixEnd(p), func(k record.Logical, f found) (bool, error) {
-		if f.birth > l.branch && l.opens[k.Ino()] == nil {
+	err = t.Scan(p, prefixEnd(p), func(k record.Logical, f timeline.Found) (bool, error) {
+		if !t.Inherited(f) && t.Handles(k.Ino()) == nil {
 			ino = k.Ino()
 		}
 		return ino == 0, nil
 	})
 	if err != nil || ino == 0 {
-		l.state.reap = err != nil
 		return false, err
 	}
 	n, err := t.inode(ino)
@@ -248,6 +178,5 @@ func (l *line) reapStep() (more bool, err error) {
 		return more, err
 	}
 	n.Bytes = 0
-	l.changed()
 	return true, t.removeData(n)
 }

@@ -2,6 +2,7 @@ package meta
 
 import (
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/timeline"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -14,7 +15,7 @@ type renaming struct {
 }
 
 // Rename moves a name, as renameat2(2) with its flags.
-func (v *View) Rename(c Cred, parent tine.Ino, name string, newParent tine.Ino, newName string, flags uint32) error {
+func (v View) Rename(c Cred, parent tine.Ino, name string, newParent tine.Ino, newName string, flags uint32) error {
 	if flags&^(RenameNoReplace|RenameExchange|RenameWhiteout) != 0 ||
 		flags&RenameExchange != 0 && flags&(RenameNoReplace|RenameWhiteout) != 0 {
 		return tine.ErrInvalid
@@ -140,7 +141,7 @@ func (m *renaming) move(t *txn, c Cred, whiteout bool) error {
 	if whiteout {
 		w := t.newInode(c, m.from, NewNode{Mode: modeChar})
 		t.setName(m.src, m.from.ino, m.name, w)
-		t.count(1, 0)
+		t.Count(1, 0)
 		t.putInode(w)
 	} else if err := t.dropName(m.src, m.from.ino); err != nil {
 		return err
@@ -181,27 +182,27 @@ func (m *renaming) relink(t *txn, n *node, from *node, name string, to *node, as
 // stamp sets the times that a rename changes and puts the inodes.
 func (m *renaming) stamp(t *txn, ns ...*node) {
 	for _, n := range ns {
-		n.Ctime = t.now
+		n.Ctime = t.Now()
 		t.putInode(n)
 	}
-	m.from.Mtime, m.from.Ctime = t.now, t.now
+	m.from.Mtime, m.from.Ctime = t.Now(), t.Now()
 	t.putInode(m.from)
 	if m.to != m.from {
-		m.to.Mtime, m.to.Ctime = t.now, t.now
+		m.to.Mtime, m.to.Ctime = t.Now(), t.Now()
 		t.putInode(m.to)
 	}
 }
 
 // ReadDir calls fn for the directory's entries after the cookie, in order,
 // until it returns false. "." and ".." are not among them.
-func (v *View) ReadDir(ino tine.Ino, cookie uint64, fn func(DirEntry) bool) error {
+func (v View) ReadDir(ino tine.Ino, cookie uint64, fn func(DirEntry) bool) error {
 	return v.read(func(r *reader) error {
 		if _, err := r.dir(ino); err != nil {
 			return err
 		}
 		end := prefixEnd(record.InoPrefix(record.TableCookie, ino))
-		return r.scan(record.CookieKey(ino, cookie+1), end, func(k record.Logical, f found) (bool, error) {
-			c, err := record.DecodeCookie(f.val)
+		return r.Scan(record.CookieKey(ino, cookie+1), end, func(k record.Logical, f timeline.Found) (bool, error) {
+			c, err := record.DecodeCookie(f.Val)
 			if err != nil {
 				return false, err
 			}

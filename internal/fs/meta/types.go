@@ -1,8 +1,6 @@
 package meta
 
 import (
-	"time"
-
 	"tine.dev/tine/internal/tine"
 )
 
@@ -91,6 +89,3 @@ type FSStat struct {
 	// FreeBytes is what the device still takes.
 	FreeBytes int64
 }
-
-// Clock tells the time; tests give their own.
-type Clock func() time.Time

@@ -2,11 +2,12 @@ package meta
 
 import (
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/timeline"
 	"tine.dev/tine/internal/tine"
 )
 
 // GetXattr returns an extended attribute's value.
-func (v *View) GetXattr(ino tine.Ino, name string) (value []byte, err error) {
+func (v View) GetXattr(ino tine.Ino, name string) (value []byte, err error) {
 	err = v.read(func(r *reader) error {
 		n, err := r.inode(ino)
 		if err != nil {
@@ -15,21 +16,21 @@ func (v *View) GetXattr(ino tine.Ino, name string) (value []byte, err error) {
 		if n.Flags&record.FlagXattrs == 0 {
 			return tine.ErrNoAttr
 		}
-		f, err := r.get(record.XattrKey(ino, name))
+		f, err := r.Get(record.XattrKey(ino, name))
 		if err != nil {
 			return err
 		}
-		if f.kind != foundValue {
+		if f.Kind != timeline.Value {
 			return tine.ErrNoAttr
 		}
-		value = f.val[1:]
+		value = f.Val[1:]
 		return nil
 	})
 	return value, err
 }
 
 // SetXattr sets an extended attribute; the flags are those of setxattr(2).
-func (v *View) SetXattr(ino tine.Ino, name string, value []byte, flags uint32) error {
+func (v View) SetXattr(ino tine.Ino, name string, value []byte, flags uint32) error {
 	switch {
 	case name == "":
 		return tine.ErrRange
@@ -46,33 +47,33 @@ func (v *View) SetXattr(ino tine.Ino, name string, value []byte, flags uint32) e
 			return err
 		}
 		k := record.XattrKey(ino, name)
-		f, err := t.get(k)
+		f, err := t.Get(k)
 		if err != nil {
 			return err
 		}
-		switch exists := f.kind == foundValue; {
+		switch exists := f.Kind == timeline.Value; {
 		case exists && flags&XattrCreate != 0:
 			return tine.ErrExists
 		case !exists && flags&XattrReplace != 0:
 			return tine.ErrNoAttr
 		}
-		t.put(k, f, append([]byte{1}, value...))
+		t.Put(k, f, append([]byte{1}, value...))
 		n.Flags |= record.FlagXattrs
-		n.Ctime = t.now
+		n.Ctime = t.Now()
 		t.putInode(n)
 		return nil
 	})
 }
 
 // ListXattr returns the names of all extended attributes.
-func (v *View) ListXattr(ino tine.Ino) (names []string, err error) {
+func (v View) ListXattr(ino tine.Ino) (names []string, err error) {
 	err = v.read(func(r *reader) error {
 		n, err := r.inode(ino)
 		if err != nil || n.Flags&record.FlagXattrs == 0 {
 			return err
 		}
 		p := record.InoPrefix(record.TableXattr, ino)
-		return r.scan(p, prefixEnd(p), func(k record.Logical, _ found) (bool, error) {
+		return r.Scan(p, prefixEnd(p), func(k record.Logical, _ timeline.Found) (bool, error) {
 			names = append(names, k.Name())
 			return true, nil
 		})
@@ -81,22 +82,22 @@ func (v *View) ListXattr(ino tine.Ino) (names []string, err error) {
 }
 
 // RemoveXattr removes an extended attribute.
-func (v *View) RemoveXattr(ino tine.Ino, name string) error {
+func (v View) RemoveXattr(ino tine.Ino, name string) error {
 	return v.change(func(t *txn) error {
 		n, err := t.inode(ino)
 		if err != nil {
 			return err
 		}
 		k := record.XattrKey(ino, name)
-		f, err := t.get(k)
+		f, err := t.Get(k)
 		if err != nil {
 			return err
 		}
-		if f.kind != foundValue {
+		if f.Kind != timeline.Value {
 			return tine.ErrNoAttr
 		}
-		n.Ctime = t.now
+		n.Ctime = t.Now()
 		t.putInode(n)
-		return t.del(k, f)
+		return t.Del(k, f)
 	})
 }

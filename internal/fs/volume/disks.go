@@ -8,12 +8,13 @@ import (
 
 	"tine.dev/tine/internal/fs/meta"
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/timeline"
 	"tine.dev/tine/internal/tine"
 )
 
 // DiskInfo describes a disk.
 type DiskInfo struct {
-	meta.DiskInfo
+	timeline.DiskInfo
 	Sessions []string // who is attached, for people
 }
 
@@ -36,7 +37,7 @@ type RollbackInfo struct {
 // LogEntry is one line of a disk's history.
 type LogEntry = record.LogEntry
 
-func (h *Host) info(d *meta.Disk) (DiskInfo, error) {
+func (h *Host) info(d *timeline.Disk) (DiskInfo, error) {
 	i, err := d.Info()
 	if err != nil {
 		return DiskInfo{}, err
@@ -46,7 +47,8 @@ func (h *Host) info(d *meta.Disk) (DiskInfo, error) {
 
 // CreateDisk makes an empty disk.
 func (h *Host) CreateDisk(ctx context.Context, c Caller, name string) (DiskInfo, error) {
-	d, err := h.engine.Create(ctx, c.Tenant, name, actor(c))
+	rows, counters := meta.Empty(h.clock().UnixNano())
+	d, err := h.engine.Create(ctx, c.Tenant, name, actor(c), rows, counters)
 	if err != nil {
 		return DiskInfo{}, err
 	}
@@ -55,7 +57,7 @@ func (h *Host) CreateDisk(ctx context.Context, c Caller, name string) (DiskInfo,
 
 // find returns a disk and has its clients hand over what they hold dirty, so
 // that what follows freezes all that was written before it was asked for (F3).
-func (h *Host) find(ctx context.Context, c Caller, name string, flush bool) (*meta.Disk, error) {
+func (h *Host) find(ctx context.Context, c Caller, name string, flush bool) (*timeline.Disk, error) {
 	d, err := h.engine.Find(c.Tenant, name)
 	if err != nil || !flush {
 		return d, err
@@ -112,7 +114,7 @@ func (h *Host) Checkpoint(ctx context.Context, c Caller, disk, name, message str
 	return checkpointInfo(disk, i), nil
 }
 
-func checkpointInfo(disk string, i meta.CheckpointInfo) CheckpointInfo {
+func checkpointInfo(disk string, i timeline.CheckpointInfo) CheckpointInfo {
 	return CheckpointInfo{ID: i.ID, Disk: disk, Name: i.Name, Epoch: i.Epoch, Author: i.Author, Caller: i.Caller,
 		Message: i.Message, Created: time.Unix(0, i.Created), Auto: i.Auto}
 }
@@ -145,12 +147,12 @@ func (h *Host) RemoveCheckpoint(ctx context.Context, c Caller, disk, name string
 
 // Rollback sets the disk to what a checkpoint shows.
 func (h *Host) Rollback(ctx context.Context, c Caller, disk, checkpoint string) (RollbackInfo, error) {
-	return h.exchange(ctx, c, disk, func(d *meta.Disk) (string, error) { return d.Rollback(ctx, checkpoint, actor(c)) })
+	return h.exchange(ctx, c, disk, func(d *timeline.Disk) (string, error) { return d.Rollback(ctx, checkpoint, actor(c)) })
 }
 
 // Undo takes back the last rollback, promote or undo.
 func (h *Host) Undo(ctx context.Context, c Caller, disk string) (RollbackInfo, error) {
-	return h.exchange(ctx, c, disk, func(d *meta.Disk) (string, error) { return d.Undo(ctx, actor(c)) })
+	return h.exchange(ctx, c, disk, func(d *timeline.Disk) (string, error) { return d.Undo(ctx, actor(c)) })
 }
 
 // Promote makes a fork's state the disk's; the fork's name goes.
@@ -159,12 +161,12 @@ func (h *Host) Promote(ctx context.Context, c Caller, fork, onto string, force b
 	if err != nil {
 		return RollbackInfo{}, err
 	}
-	return h.exchange(ctx, c, onto, func(d *meta.Disk) (string, error) { return d.Promote(ctx, f, force, actor(c)) })
+	return h.exchange(ctx, c, onto, func(d *timeline.Disk) (string, error) { return d.Promote(ctx, f, force, actor(c)) })
 }
 
 // exchange runs what gives the disk another head, and tells every session to
 // forget what it knows.
-func (h *Host) exchange(ctx context.Context, c Caller, disk string, fn func(*meta.Disk) (string, error)) (RollbackInfo, error) {
+func (h *Host) exchange(ctx context.Context, c Caller, disk string, fn func(*timeline.Disk) (string, error)) (RollbackInfo, error) {
 	d, err := h.find(ctx, c, disk, true)
 	if err != nil {
 		return RollbackInfo{}, err

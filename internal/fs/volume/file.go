@@ -47,7 +47,7 @@ func (s *Session) Create(c Cred, parent Node, name string, mode uint32, excl boo
 func (s *Session) Tmpfile(c Cred, parent Node, mode uint32) (*File, Attr, Node, error) {
 	var a Attr
 	var n Node
-	err := s.alter(parent, func(v *meta.View, gen uint32) (err error) {
+	err := s.alter(parent, func(v meta.View, gen uint32) (err error) {
 		a, err = v.Create(c, parent.Ino, "", meta.NewNode{Mode: typeRegular | mode&permMask, Unnamed: true})
 		n = Node{gen, a.Ino}
 		return err
@@ -62,7 +62,7 @@ func (s *Session) Tmpfile(c Cred, parent Node, mode uint32) (*File, Attr, Node, 
 // Open opens a regular file.
 func (s *Session) Open(n Node) (*File, error) {
 	f := &File{s: s}
-	err := s.look(n, func(v *meta.View, gen uint32) error {
+	err := s.look(n, func(v meta.View, gen uint32) error {
 		f.n = Node{gen, n.Ino}
 		a, err := v.Open(n.Ino)
 		if err == nil && a.Mode&typeMask == typeDir {
@@ -96,7 +96,7 @@ func (f *File) Node() Node { return f.n }
 // ReadAt reads; fewer bytes than asked are returned only at the end of the
 // file, without an error.
 func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
-	err = f.s.look(f.n, func(v *meta.View, _ uint32) error {
+	err = f.s.look(f.n, func(v meta.View, _ uint32) error {
 		n, err = v.ReadAt(f.n.Ino, p, off)
 		return err
 	})
@@ -106,7 +106,7 @@ func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
 // WriteAt writes all of p or fails. p may be reused when it returns. The write
 // is durable after Fsync.
 func (f *File) WriteAt(c Cred, p []byte, off int64) (int, error) {
-	err := f.s.alter(f.n, func(v *meta.View, _ uint32) error {
+	err := f.s.alter(f.n, func(v meta.View, _ uint32) error {
 		_, err := v.WriteAt(c, f.n.Ino, p, off, false)
 		return err
 	}, Invalidation{Kind: InvalidData, Node: f.n, Off: off, Len: int64(len(p))})
@@ -119,7 +119,7 @@ func (f *File) WriteAt(c Cred, p []byte, off int64) (int, error) {
 // Append writes all of p at the end of the file, wherever that is when its
 // turn comes, and returns where.
 func (f *File) Append(c Cred, p []byte) (off int64, n int, err error) {
-	err = f.s.alter(f.n, func(v *meta.View, _ uint32) error {
+	err = f.s.alter(f.n, func(v meta.View, _ uint32) error {
 		off, err = v.WriteAt(c, f.n.Ino, p, 0, true)
 		return err
 	})
@@ -149,7 +149,7 @@ func (f *File) Fsync(ctx context.Context, _ bool) error {
 
 // Allocate is fallocate(2).
 func (f *File) Allocate(mode uint32, off, length int64) error {
-	return f.s.alter(f.n, func(v *meta.View, _ uint32) error {
+	return f.s.alter(f.n, func(v meta.View, _ uint32) error {
 		return v.Allocate(Cred{}, f.n.Ino, mode, off, length)
 	}, Invalidation{Kind: InvalidData, Node: f.n, Off: off, Len: length})
 }
@@ -159,7 +159,7 @@ func (f *File) SeekTo(off int64, whence uint32) (at int64, err error) {
 	if whence != meta.SeekData && whence != meta.SeekHole {
 		return 0, tine.ErrInvalid
 	}
-	err = f.s.look(f.n, func(v *meta.View, _ uint32) error {
+	err = f.s.look(f.n, func(v meta.View, _ uint32) error {
 		at, err = v.Seek(f.n.Ino, off, whence)
 		return err
 	})
@@ -175,7 +175,7 @@ func (f *File) CopyTo(dst *File, offIn, offOut, length int64) (n int64, err erro
 	if dst.n.Gen != f.n.Gen {
 		return 0, tine.ErrStale
 	}
-	err = dst.s.alter(dst.n, func(v *meta.View, _ uint32) error {
+	err = dst.s.alter(dst.n, func(v meta.View, _ uint32) error {
 		n, err = v.CopyRange(Cred{}, f.n.Ino, offIn, dst.n.Ino, offOut, length)
 		return err
 	}, Invalidation{Kind: InvalidData, Node: dst.n, Off: offOut, Len: length})
@@ -192,7 +192,7 @@ func (f *File) Close() error {
 
 func (f *File) release() (err error) {
 	f.once.Do(func() {
-		err = f.s.look(f.n, func(v *meta.View, _ uint32) error { return v.Close(f.n.Ino) })
+		err = f.s.look(f.n, func(v meta.View, _ uint32) error { return v.Close(f.n.Ino) })
 		if tine.KindOf(err) == tine.KindStale {
 			err = nil // its state was exchanged; nothing is held there any more
 		}
@@ -210,7 +210,7 @@ type Dir struct {
 // OpenDir opens a directory.
 func (s *Session) OpenDir(n Node) (*Dir, error) {
 	d := &Dir{s: s}
-	err := s.look(n, func(v *meta.View, gen uint32) error {
+	err := s.look(n, func(v meta.View, gen uint32) error {
 		d.n = Node{gen, n.Ino}
 		a, err := v.Open(n.Ino)
 		if err == nil && a.Mode&typeMask != typeDir {
@@ -238,12 +238,12 @@ func (d *Dir) Node() Node { return d.n }
 // order that stands still, until fn returns false: an entry that exists all
 // the while comes exactly once. "." and ".." are not among them.
 func (d *Dir) Read(cookie uint64, fn func(DirEntry) bool) error {
-	return d.s.look(d.n, func(v *meta.View, _ uint32) error { return v.ReadDir(d.n.Ino, cookie, fn) })
+	return d.s.look(d.n, func(v meta.View, _ uint32) error { return v.ReadDir(d.n.Ino, cookie, fn) })
 }
 
 // Parent returns the directory that this one lies in; the root's is itself.
 func (d *Dir) Parent() (n Node, err error) {
-	err = d.s.look(d.n, func(v *meta.View, gen uint32) error {
+	err = d.s.look(d.n, func(v meta.View, gen uint32) error {
 		ino, err := v.Parent(d.n.Ino)
 		n = Node{gen, ino}
 		return err
@@ -266,7 +266,7 @@ func (d *Dir) Close() error {
 
 func (d *Dir) release() (err error) {
 	d.once.Do(func() {
-		err = d.s.look(d.n, func(v *meta.View, _ uint32) error { return v.Close(d.n.Ino) })
+		err = d.s.look(d.n, func(v meta.View, _ uint32) error { return v.Close(d.n.Ino) })
 		if tine.KindOf(err) == tine.KindStale {
 			err = nil
 		}

@@ -14,6 +14,7 @@ import (
 	"tine.dev/tine/internal/fs/kv/pebble"
 	"tine.dev/tine/internal/fs/meta"
 	"tine.dev/tine/internal/fs/segment"
+	"tine.dev/tine/internal/fs/timeline"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -30,13 +31,13 @@ type Options struct {
 	SegmentBytes   int64         // 0: 64 MiB
 	Manual         bool          // no background work of its own: for the simulator
 	Crash          crashpoint.Hook
-	Mutation       meta.Mutation
+	Mutation       timeline.Mutation
 	Rows           kv.Store // nil: Pebble in Dir; for tests of the seam
 }
 
 // Host is one open data directory. It is safe for concurrent use.
 type Host struct {
-	engine *meta.Engine
+	engine *timeline.Engine
 	rows   kv.Store
 	segs   *segment.Store
 	log    *slog.Logger
@@ -83,9 +84,9 @@ func Open(_ context.Context, o Options) (*Host, error) {
 		rows.Close()
 		return nil, err
 	}
-	engine, err := meta.Open(meta.Options{
+	engine, err := timeline.Open(timeline.Options{
 		Rows: rows, Segments: segs, Clock: o.Clock, Logger: o.Logger, Crash: o.Crash, CommitInterval: o.CommitInterval,
-		UndoKeep: o.UndoKeep, SegmentBytes: o.SegmentBytes, Manual: o.Manual, Mutation: o.Mutation,
+		UndoKeep: o.UndoKeep, SegmentBytes: o.SegmentBytes, Manual: o.Manual, Mutation: o.Mutation, Reap: meta.Reap,
 	})
 	if err != nil {
 		segs.Close()
@@ -130,7 +131,7 @@ func (h *Host) emptyTrash() {
 			if err != nil || i.Deleted.IsZero() || h.clock().Sub(i.Deleted) < h.trash {
 				continue
 			}
-			if err := d.Remove(context.Background(), true, meta.Actor{Caller: "retention"}); err != nil {
+			if err := d.Remove(context.Background(), true, timeline.Actor{Caller: "retention"}); err != nil {
 				h.log.Warn("a removed disk could not be purged", "disk", i.Name, "error", err)
 			}
 		}
@@ -147,7 +148,7 @@ func (h *Host) emptyTrash() {
 func (h *Host) ReclaimIdle(ctx context.Context) error { return h.engine.Tidy(ctx) }
 
 // HostStats are figures of the whole host.
-type HostStats = meta.Stats
+type HostStats = timeline.Stats
 
 // Stats returns the host's figures.
 func (h *Host) Stats() HostStats { return h.engine.Stats() }

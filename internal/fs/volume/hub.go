@@ -5,7 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"tine.dev/tine/internal/fs/meta"
+	"tine.dev/tine/internal/fs/timeline"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -182,4 +182,4 @@ func (h *Host) Attach(_ context.Context, c Caller, r Ref, o AttachOptions) (*Ses
 	return s, nil
 }
 
-func actor(c Caller) meta.Actor { return meta.Actor{Author: c.Author, Caller: c.Principal} }
+func actor(c Caller) timeline.Actor { return timeline.Actor{Author: c.Author, Caller: c.Principal} }

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"tine.dev/tine/internal/fs/meta"
+	"tine.dev/tine/internal/fs/timeline"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -13,7 +14,7 @@ import (
 // moment between its call and its return.
 type Session struct {
 	host     *Host
-	at       *meta.Attachment
+	at       *timeline.Attachment
 	hub      *hub
 	ref      Ref
 	label    string
@@ -91,17 +92,17 @@ func (s *Session) FsyncNode(n Node) error {
 }
 
 // look runs one operation that changes nothing.
-func (s *Session) look(n Node, fn func(v *meta.View, gen uint32) error) error {
+func (s *Session) look(n Node, fn func(v meta.View, gen uint32) error) error {
 	v, gen, err := s.at.Enter(n.Gen)
 	if err != nil {
 		return err
 	}
 	defer s.at.Exit()
-	return fn(v, gen)
+	return fn(meta.View{View: v}, gen)
 }
 
 // alter runs one operation that changes the disk, and tells the others of it.
-func (s *Session) alter(n Node, fn func(v *meta.View, gen uint32) error, changes ...Invalidation) error {
+func (s *Session) alter(n Node, fn func(v meta.View, gen uint32) error, changes ...Invalidation) error {
 	if s.readOnly {
 		return tine.ErrReadOnly
 	}
@@ -109,7 +110,7 @@ func (s *Session) alter(n Node, fn func(v *meta.View, gen uint32) error, changes
 	if err != nil {
 		return err
 	}
-	err = fn(v, gen)
+	err = fn(meta.View{View: v}, gen)
 	s.at.Exit()
 	if err == nil {
 		for _, c := range changes {
@@ -128,7 +129,7 @@ func entryOf(parent Node, name string) Invalidation {
 
 // Lookup finds a name in a directory.
 func (s *Session) Lookup(parent Node, name string) (a Attr, n Node, err error) {
-	err = s.look(parent, func(v *meta.View, gen uint32) error {
+	err = s.look(parent, func(v meta.View, gen uint32) error {
 		a, err = v.Lookup(parent.Ino, name)
 		n = Node{gen, a.Ino}
 		return err
@@ -138,7 +139,7 @@ func (s *Session) Lookup(parent Node, name string) (a Attr, n Node, err error) {
 
 // GetAttr returns the attributes of an inode.
 func (s *Session) GetAttr(n Node) (a Attr, err error) {
-	err = s.look(n, func(v *meta.View, _ uint32) error {
+	err = s.look(n, func(v meta.View, _ uint32) error {
 		a, err = v.Attr(n.Ino)
 		return err
 	})
@@ -151,7 +152,7 @@ func (s *Session) SetAttr(c Cred, n Node, set SetAttr) (a Attr, err error) {
 	if set.Size != nil {
 		change = Invalidation{Kind: InvalidData, Node: n, Off: *set.Size}
 	}
-	err = s.alter(n, func(v *meta.View, _ uint32) error {
+	err = s.alter(n, func(v meta.View, _ uint32) error {
 		a, err = v.SetAttr(c, n.Ino, set)
 		return err
 	}, change)
@@ -160,7 +161,7 @@ func (s *Session) SetAttr(c Cred, n Node, set SetAttr) (a Attr, err error) {
 
 // create makes an inode with a name.
 func (s *Session) create(c Cred, parent Node, name string, what meta.NewNode) (a Attr, n Node, err error) {
-	err = s.alter(parent, func(v *meta.View, gen uint32) error {
+	err = s.alter(parent, func(v meta.View, gen uint32) error {
 		a, err = v.Create(c, parent.Ino, name, what)
 		n = Node{gen, a.Ino}
 		return err
@@ -204,7 +205,7 @@ func (s *Session) Symlink(c Cred, parent Node, name, target string) (Attr, Node,
 
 // Readlink returns a symbolic link's target.
 func (s *Session) Readlink(n Node) (target string, err error) {
-	err = s.look(n, func(v *meta.View, _ uint32) error {
+	err = s.look(n, func(v meta.View, _ uint32) error {
 		target, err = v.Readlink(n.Ino)
 		return err
 	})
@@ -216,7 +217,7 @@ func (s *Session) Link(_ Cred, n, parent Node, name string) (a Attr, err error) 
 	if n.Gen != parent.Gen && n.Gen != 0 && parent.Gen != 0 {
 		return a, tine.ErrStale
 	}
-	err = s.alter(parent, func(v *meta.View, _ uint32) error {
+	err = s.alter(parent, func(v meta.View, _ uint32) error {
 		a, err = v.Link(n.Ino, parent.Ino, name)
 		return err
 	}, attrOf(n), attrOf(parent), entryOf(parent, name))
@@ -225,17 +226,17 @@ func (s *Session) Link(_ Cred, n, parent Node, name string) (a Attr, err error) 
 
 // Unlink removes a name of anything but a directory.
 func (s *Session) Unlink(_ Cred, parent Node, name string) error {
-	return s.remove(parent, name, (*meta.View).Unlink)
+	return s.remove(parent, name, meta.View.Unlink)
 }
 
 // Rmdir removes an empty directory.
 func (s *Session) Rmdir(_ Cred, parent Node, name string) error {
-	return s.remove(parent, name, (*meta.View).Rmdir)
+	return s.remove(parent, name, meta.View.Rmdir)
 }
 
-func (s *Session) remove(parent Node, name string, fn func(*meta.View, tine.Ino, string) (tine.Ino, error)) error {
+func (s *Session) remove(parent Node, name string, fn func(meta.View, tine.Ino, string) (tine.Ino, error)) error {
 	var gone Node
-	err := s.alter(parent, func(v *meta.View, gen uint32) (err error) {
+	err := s.alter(parent, func(v meta.View, gen uint32) (err error) {
 		gone.Gen = gen
 		gone.Ino, err = fn(v, parent.Ino, name)
 		return err
@@ -251,14 +252,14 @@ func (s *Session) Rename(c Cred, parent Node, name string, newParent Node, newNa
 	if parent.Gen != newParent.Gen && parent.Gen != 0 && newParent.Gen != 0 {
 		return tine.ErrStale
 	}
-	return s.alter(parent, func(v *meta.View, _ uint32) error {
+	return s.alter(parent, func(v meta.View, _ uint32) error {
 		return v.Rename(c, parent.Ino, name, newParent.Ino, newName, flags)
 	}, attrOf(parent), attrOf(newParent), entryOf(parent, name), entryOf(newParent, newName))
 }
 
 // GetXattr returns an extended attribute.
 func (s *Session) GetXattr(n Node, name string) (value []byte, err error) {
-	err = s.look(n, func(v *meta.View, _ uint32) error {
+	err = s.look(n, func(v meta.View, _ uint32) error {
 		value, err = v.GetXattr(n.Ino, name)
 		return err
 	})
@@ -267,14 +268,14 @@ func (s *Session) GetXattr(n Node, name string) (value []byte, err error) {
 
 // SetXattr sets an extended attribute, with the flags of setxattr(2).
 func (s *Session) SetXattr(_ Cred, n Node, name string, value []byte, flags uint32) error {
-	return s.alter(n, func(v *meta.View, _ uint32) error {
+	return s.alter(n, func(v meta.View, _ uint32) error {
 		return v.SetXattr(n.Ino, name, value, flags)
 	}, attrOf(n))
 }
 
 // ListXattr returns the names of the extended attributes.
 func (s *Session) ListXattr(n Node) (names []string, err error) {
-	err = s.look(n, func(v *meta.View, _ uint32) error {
+	err = s.look(n, func(v meta.View, _ uint32) error {
 		names, err = v.ListXattr(n.Ino)
 		return err
 	})
@@ -283,12 +284,12 @@ func (s *Session) ListXattr(n Node) (names []string, err error) {
 
 // RemoveXattr removes an extended attribute.
 func (s *Session) RemoveXattr(_ Cred, n Node, name string) error {
-	return s.alter(n, func(v *meta.View, _ uint32) error { return v.RemoveXattr(n.Ino, name) }, attrOf(n))
+	return s.alter(n, func(v meta.View, _ uint32) error { return v.RemoveXattr(n.Ino, name) }, attrOf(n))
 }
 
 // StatFS returns what statfs(2) shows.
 func (s *Session) StatFS() (st FSStat, err error) {
-	err = s.look(Root, func(v *meta.View, _ uint32) error {
+	err = s.look(Root, func(v meta.View, _ uint32) error {
 		st, err = v.Stat()
 		return err
 	})

@@ -4,9 +4,7 @@ package kvtest
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"sync"
 	"testing"
 
 	"tine.dev/tine/internal/fs/kv"
@@ -49,7 +47,18 @@ func open(t *testing.T, d Driver) kv.Store {
 	return s
 }
 
-func key(prefix string, e tine.Epoch) []byte { return record.AppendEpoch([]byte(prefix), e) }
+var owner = [tine.IDSize]byte{'o', 'w', 'n', 'e', 'r'}
+
+// at is a place among the names of one directory: the start of all rows whose
+// name starts with s.
+func at(s string) []byte {
+	return append(record.AppendKey(nil, owner, record.InoPrefix(record.TableDentry, 1)), s...)
+}
+
+// prefix is the key, without epoch, of the row of a name.
+func prefix(name string) []byte { return append(at(name), 0) }
+
+func key(name string, e tine.Epoch) []byte { return record.AppendEpoch(prefix(name), e) }
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -65,11 +74,11 @@ func commit(t testing.TB, s kv.Store, sync bool, build func(kv.Batch)) {
 	must(t, s.Commit(b, sync))
 }
 
-func put(t testing.TB, s kv.Store, prefix string, epochs ...tine.Epoch) {
+func put(t testing.TB, s kv.Store, name string, epochs ...tine.Epoch) {
 	t.Helper()
 	commit(t, s, false, func(b kv.Batch) {
 		for _, e := range epochs {
-			b.Set(key(prefix, e), fmt.Appendf(nil, "%s@%d", prefix, e))
+			b.Set(key(name, e), fmt.Appendf(nil, "%s@%d", name, e))
 		}
 	})
 }
@@ -107,15 +116,15 @@ func wantRows(t testing.TB, n kv.Snapshot, lower, upper []byte, born *kv.Born, w
 	must(t, c.Err())
 }
 
-func wantNewest(t testing.TB, n kv.Snapshot, prefix string, limit, birth tine.Epoch) {
+func wantNewest(t testing.TB, n kv.Snapshot, name string, limit, birth tine.Epoch) {
 	t.Helper()
-	v, e, ok, err := n.Newest([]byte(prefix), limit)
+	v, e, ok, err := n.Newest(prefix(name), limit)
 	must(t, err)
 	switch {
 	case birth == 0 && ok:
-		t.Fatalf("newest %q at %d is born %d, want none", prefix, limit, e)
-	case birth != 0 && (!ok || e != birth || string(v) != fmt.Sprintf("%s@%d", prefix, birth)):
-		t.Fatalf("newest %q at %d is %q born %d (%v), want born %d", prefix, limit, v, e, ok, birth)
+		t.Fatalf("newest %q at %d is born %d, want none", name, limit, e)
+	case birth != 0 && (!ok || e != birth || string(v) != fmt.Sprintf("%s@%d", name, birth)):
+		t.Fatalf("newest %q at %d is %q born %d (%v), want born %d", name, limit, v, e, ok, birth)
 	}
 }
 
@@ -126,7 +135,7 @@ func settle(t *testing.T, d Driver, s kv.Store, check func(kv.Store)) {
 	check(s)
 	must(t, s.Flush())
 	check(s)
-	must(t, s.Compact([]byte{0}, bytes.Repeat([]byte{0xff}, 40)))
+	must(t, s.Compact([]byte{0}, []byte{0xff}))
 	check(s)
 	if d.Reopen != nil {
 		s = d.Reopen(t, s)
@@ -137,22 +146,22 @@ func settle(t *testing.T, d Driver, s kv.Store, check func(kv.Store)) {
 
 func testNewest(t *testing.T, d Driver) {
 	s := open(t, d)
-	put(t, s, "row-a\x00", 3, 7, 20)
-	put(t, s, "row-b\x00", 5)
-	put(t, s, "row-d\x00", 9)
+	put(t, s, "row-a", 3, 7, 20)
+	put(t, s, "row-b", 5)
+	put(t, s, "row-d", 9)
 	settle(t, d, s, func(s kv.Store) {
 		n := s.Snapshot()
 		defer n.Close()
 		for _, w := range []struct {
-			prefix       string
+			name         string
 			limit, birth tine.Epoch
 		}{
-			{"row-a\x00", 2, 0}, {"row-a\x00", 3, 3}, {"row-a\x00", 6, 3}, {"row-a\x00", 7, 7}, {"row-a\x00", 19, 7},
-			{"row-a\x00", 20, 20}, {"row-a\x00", tine.Head, 20}, {"row-b\x00", 4, 0}, {"row-b\x00", 5, 5},
-			{"row-c\x00", tine.Head, 0}, {"row-d\x00", 8, 0}, {"row-d\x00", 9, 9}, {"row-", tine.Head, 0}, {"zzz", 1, 0},
-			{"row-a\x00", 8, 7}, // back again: a reader may ask in any order
+			{"row-a", 2, 0}, {"row-a", 3, 3}, {"row-a", 6, 3}, {"row-a", 7, 7}, {"row-a", 19, 7},
+			{"row-a", 20, 20}, {"row-a", tine.Head, 20}, {"row-b", 4, 0}, {"row-b", 5, 5},
+			{"row-c", tine.Head, 0}, {"row-d", 8, 0}, {"row-d", 9, 9}, {"row-", tine.Head, 0}, {"zzz", 1, 0},
+			{"row-a", 8, 7}, // back again: a reader may ask in any order
 		} {
-			wantNewest(t, n, w.prefix, w.limit, w.birth)
+			wantNewest(t, n, w.name, w.limit, w.birth)
 		}
 	})
 }
@@ -167,24 +176,24 @@ func testScanBounds(t *testing.T, d Driver) {
 		defer n.Close()
 		a2, a1, b1, c4 := key("a0", 2), key("a0", 1), key("b0", 1), key("c0", 4)
 		wantRows(t, n, nil, nil, nil, a2, a1, b1, c4)
-		wantRows(t, n, []byte("a"), []byte("b"), nil, a2, a1)
+		wantRows(t, n, at("a"), at("b"), nil, a2, a1)
 		wantRows(t, n, a1, c4, nil, a1, b1)
 		wantRows(t, n, a2, a2, nil)
-		wantRows(t, n, []byte("c"), []byte("a"), nil)
-		wantRows(t, n, []byte("d"), nil, nil)
+		wantRows(t, n, at("c"), at("a"), nil)
+		wantRows(t, n, at("d"), nil, nil)
 		c, err := n.Scan(a1, c4, nil)
 		must(t, err)
 		defer c.Close()
 		if !c.Seek(b1) || !bytes.Equal(c.Key(), b1) || string(c.Value()) != "b0@1" {
 			t.Fatal("seek to a row")
 		}
-		if !c.Seek([]byte("a")) || !bytes.Equal(c.Key(), a1) {
+		if !c.Seek(at("a")) || !bytes.Equal(c.Key(), a1) {
 			t.Fatal("a seek before the scan's start must land on its first row")
 		}
 		if !c.Next() || !bytes.Equal(c.Key(), b1) || c.Next() || c.Next() {
 			t.Fatal("next after a seek")
 		}
-		if c.Seek(c4) || c.Seek([]byte("zz")) || c.Err() != nil {
+		if c.Seek(c4) || c.Seek(at("zz")) || c.Err() != nil {
 			t.Fatal("a seek beyond the scan's end finds nothing")
 		}
 		if !c.Seek(b1) {
@@ -198,11 +207,11 @@ func testScanBounds(t *testing.T, d Driver) {
 func testScanOfPrefix(t *testing.T, d Driver) {
 	s := open(t, d)
 	const groups, per = 64, 40
-	prefix := func(g, i int) string { return fmt.Sprintf("owner-%010d/%06d\x00", g, i) }
+	name := func(g, i int) string { return fmt.Sprintf("group-%010d/%06d", g, i) }
 	for g := range groups {
 		commit(t, s, false, func(b kv.Batch) {
 			for i := range per {
-				b.Set(key(prefix(g, i), tine.Epoch(1+i%3)), bytes.Repeat([]byte{byte(i)}, 50))
+				b.Set(key(name(g, i), tine.Epoch(1+i%3)), bytes.Repeat([]byte{byte(i)}, 50))
 			}
 		})
 	}
@@ -210,15 +219,15 @@ func testScanOfPrefix(t *testing.T, d Driver) {
 		n := s.Snapshot()
 		defer n.Close()
 		for g := range groups {
-			owner := fmt.Appendf(nil, "owner-%010d/", g)
+			group := at(fmt.Sprintf("group-%010d/", g))
 			var want [][]byte
 			for i := range per {
-				want = append(want, key(prefix(g, i), tine.Epoch(1+i%3)))
+				want = append(want, key(name(g, i), tine.Epoch(1+i%3)))
 			}
-			wantRows(t, n, owner, record.PrefixEnd(owner), nil, want...)
+			wantRows(t, n, group, record.PrefixEnd(group), nil, want...)
 			for cut := 1; cut <= record.EpochLen+2; cut++ {
 				full := want[per/2]
-				wantRows(t, n, full[:len(full)-cut], record.PrefixEnd(owner), nil, want[per/2:]...)
+				wantRows(t, n, full[:len(full)-cut], record.PrefixEnd(group), nil, want[per/2:]...)
 			}
 		}
 	})
@@ -228,7 +237,7 @@ func testScanOfPrefix(t *testing.T, d Driver) {
 // lies in other blocks, and in other files, than what it hides.
 func testBornAndTombstones(t *testing.T, d Driver) {
 	s := open(t, d)
-	name := func(i int) string { return fmt.Sprintf("row-%06d\x00", i) }
+	name := func(i int) string { return fmt.Sprintf("row-%06d", i) }
 	const n = 3000
 	for e := tine.Epoch(1); e <= 3; e++ {
 		commit(t, s, false, func(b kv.Batch) {
@@ -247,7 +256,7 @@ func testBornAndTombstones(t *testing.T, d Driver) {
 				b.Delete(key(name(i), 2))
 			}
 		}
-		b.DeleteRange([]byte(name(1000)), []byte(name(1100)))
+		b.DeleteRange(at(name(1000)), at(name(1100)))
 	})
 	settle(t, d, s, func(s kv.Store) {
 		sn := s.Snapshot()
@@ -275,7 +284,7 @@ func testSnapshotIsOneMoment(t *testing.T, d Driver) {
 	defer n.Close()
 	wantNewest(t, n, "a0", tine.Head, 1)
 	commit(t, s, false, func(b kv.Batch) {
-		b.DeleteRange([]byte("a"), []byte("z"))
+		b.DeleteRange(at("a"), at("z"))
 		b.Set(key("c0", 2), []byte("c0@2"))
 	})
 	must(t, s.Flush())
@@ -305,7 +314,7 @@ func testBatchOrder(t *testing.T, d Driver) {
 		b.Set(k, []byte("x"))
 		b.Delete(k)
 		b.Set(key("b0", 1), []byte("y"))
-		b.DeleteRange([]byte("b"), []byte("c"))
+		b.DeleteRange(at("b"), at("c"))
 		b.Set(key("b0", 2), []byte("b0@2"))
 		v := []byte("c0@1")
 		k = key("c0", 1)
@@ -334,7 +343,7 @@ func testMisuse(t *testing.T, d Driver) {
 	b.Delete(key("a0", 1))
 	b.Discard()
 	n := s.Snapshot()
-	v, _, ok, err := n.Newest([]byte("a0"), 1)
+	v, _, ok, err := n.Newest(prefix("a0"), 1)
 	if !ok || len(v) != 0 || err != nil {
 		t.Error("an empty value is a value")
 	}
@@ -354,7 +363,7 @@ func testEdgeEpochs(t *testing.T, d Driver) {
 		wantNewest(t, n, "a0", top, top)
 		wantNewest(t, n, "a0", top-1, top-1)
 		wantNewest(t, n, "a0", tine.Head, tine.Head)
-		if _, e, ok, err := n.Newest([]byte("a0"), 0); !ok || e != 0 || err != nil {
+		if _, e, ok, err := n.Newest(prefix("a0"), 0); !ok || e != 0 || err != nil {
 			t.Fatal("epoch 0")
 		}
 		wantRows(t, n, nil, nil, &kv.Born{After: top - 1, UpTo: top}, key("a0", top))
@@ -375,91 +384,11 @@ func testLargeValues(t *testing.T, d Driver) {
 		n := s.Snapshot()
 		defer n.Close()
 		for e, want := range map[tine.Epoch][]byte{1: big, 2: big[:100]} {
-			v, _, _, err := n.Newest([]byte("a0"), e)
+			v, _, _, err := n.Newest(prefix("a0"), e)
 			must(t, err)
 			if !bytes.Equal(v, want) {
 				t.Fatalf("the value of epoch %d has %d bytes, want %d", e, len(v), len(want))
 			}
 		}
 	})
-}
-
-// testConcurrent has writers move two rows of one batch together, and readers
-// that must never see them apart.
-func testConcurrent(t *testing.T, d Driver) {
-	s := open(t, d)
-	const writers, rounds = 4, 60
-	stop := make(chan struct{})
-	var readers, all sync.WaitGroup
-	for w := range writers {
-		all.Go(func() {
-			for e := tine.Epoch(1); e <= rounds; e++ {
-				b := s.NewBatch()
-				b.Set(key(fmt.Sprintf("left-%d\x00", w), e), []byte("l"))
-				b.Set(key(fmt.Sprintf("right-%d\x00", w), e), []byte("r"))
-				if err := s.Commit(b, e%16 == 0); err != nil {
-					t.Error(err)
-					return
-				}
-				n := s.Snapshot()
-				if _, got, ok, err := n.Newest(fmt.Appendf(nil, "left-%d\x00", w), tine.Head); !ok || got != e || err != nil {
-					t.Errorf("a commit that returned is not seen: %d, want %d (%v)", got, e, err)
-				}
-				_ = n.Close()
-			}
-		})
-	}
-	for range 2 {
-		readers.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				n := s.Snapshot()
-				w := i % writers
-				_, l, _, err1 := n.Newest(fmt.Appendf(nil, "left-%d\x00", w), tine.Head)
-				_, r, _, err2 := n.Newest(fmt.Appendf(nil, "right-%d\x00", w), tine.Head)
-				if l != r || err1 != nil || err2 != nil {
-					t.Errorf("torn batch: left %d, right %d (%v, %v)", l, r, err1, err2)
-				}
-				_ = n.Close()
-			}
-		})
-	}
-	readers.Go(func() {
-		for range 5 {
-			if err := s.Flush(); err != nil {
-				t.Error(err)
-			}
-			_ = s.Metrics()
-		}
-	})
-	all.Wait()
-	close(stop)
-	readers.Wait()
-}
-
-func testClosed(t *testing.T, d Driver) {
-	s := d.Open(t)
-	put(t, s, "a0", 1)
-	must(t, s.Close())
-	must(t, s.Close())
-	unavailable := func(what string, err error) {
-		t.Helper()
-		if !errors.Is(err, &tine.Error{Kind: tine.KindUnavailable}) {
-			t.Errorf("%s on a closed store: %v", what, err)
-		}
-	}
-	_, _, _, err := s.Snapshot().Newest([]byte("a0"), 1)
-	unavailable("newest", err)
-	_, err = s.Snapshot().Scan(nil, nil, nil)
-	unavailable("scan", err)
-	unavailable("flush", s.Flush())
-	unavailable("compact", s.Compact([]byte("a"), []byte("b")))
-	b := s.NewBatch()
-	b.Set(key("a0", 2), nil)
-	unavailable("commit", s.Commit(b, true))
-	_ = s.Metrics()
 }

@@ -38,7 +38,7 @@ func testRandom(t *testing.T, d Driver) {
 		steps = 120
 	}
 	w := &world{t: t, d: d, rng: rand.New(rand.NewPCG(Seed(t), 1)), got: d.Open(t), want: mem.New(), epoch: 1}
-	for range 40 {
+	for range 60 {
 		w.prefixes = append(w.prefixes, w.prefix())
 	}
 	for range steps {
@@ -63,20 +63,35 @@ type world struct {
 	held      []pair
 }
 
-// prefix draws one of few owners, and a logical key in one of two shapes: of
-// fixed length, or a name of any bytes but NUL that ends in NUL. Short
-// alphabets make names that are nearly equal, and bytes like those of epochs.
+// prefix draws one of few owners and one of the shapes of keys, or a table
+// that no driver knows. Short alphabets make keys that are nearly equal, and
+// bytes like those of epochs.
 func (w *world) prefix() []byte {
-	p := []byte{'o', byte('0' + w.rng.IntN(3)), 0xff, 0xff}
-	if w.rng.IntN(2) == 0 {
-		p = append(p, 0x20)
-		return append(p, 0, 0, 0, 0, 0, 0, byte(w.rng.IntN(2)), byte(w.rng.IntN(4)))
-	}
-	p = append(p, 0x21, 0, 0, 0, byte(w.rng.IntN(2)))
+	o := [tine.IDSize]byte{'o', byte('0' + w.rng.IntN(3)), 0xff, 0xff}
+	ino := tine.Ino(1 + w.rng.IntN(2))
+	var name []byte
 	for range 1 + w.rng.IntN(12) {
-		p = append(p, []byte{1, 'a', 'b', 0xfe, 0xff}[w.rng.IntN(5)])
+		name = append(name, []byte{1, 'a', 'b', 0xfe, 0xff}[w.rng.IntN(5)])
 	}
-	return append(p, 0)
+	var l record.Logical
+	switch w.rng.IntN(8) {
+	case 0:
+		l = record.InodeKey(ino)
+	case 1:
+		l = record.ChunkKey(ino, w.rng.Uint64N(4))
+	case 2:
+		l = record.TableKey(record.TableCounters)
+	case 3:
+		l = record.LinkKey(ino, ino, string(name))
+	case 4:
+		l = record.Logical([]byte{0x7e, 0, 0, name[0]}[:2+w.rng.IntN(2)])
+		if len(l) == 2 {
+			l = record.Logical([]byte{0x7e, 1})
+		}
+	default:
+		l = record.DentryKey(ino, string(name))
+	}
+	return record.AppendKey(nil, o, l)
 }
 
 func (w *world) pick() []byte { return w.prefixes[w.rng.IntN(len(w.prefixes))] }
@@ -167,20 +182,34 @@ func (w *world) commit() {
 	must(w.t, w.want.Commit(m, sync))
 }
 
-// bounds draws a range for a deletion: an owner, one table of it, a row with
-// all its versions, or some versions of a row.
+// bounds draws a range for a deletion: an owner, a table, what starts like a
+// row, a row with all its versions, some versions of a row, or any bytes.
 func (w *world) bounds() (lo, hi []byte) {
 	p := w.pick()
-	switch w.rng.IntN(4) {
+	switch w.rng.IntN(6) {
 	case 0:
-		p = p[:4]
+		p = p[:tine.IDSize]
 	case 1:
-		p = p[:5+w.rng.IntN(3)]
+		p = p[:tine.IDSize+1]
 	case 2:
+		p = p[:tine.IDSize+1+w.rng.IntN(len(p)-tine.IDSize)]
+	case 3:
 		e := w.born()
 		return record.AppendEpoch(bytes.Clone(p), e), record.AppendEpoch(bytes.Clone(p), e/2)
+	case 4:
+		lo, hi = w.cut(), w.cut()
+		if bytes.Compare(lo, hi) > 0 {
+			lo, hi = hi, lo
+		}
+		return lo, hi
 	}
 	return p, record.PrefixEnd(p)
+}
+
+// cut draws the key of a row, cut anywhere after the owner, or longer by one.
+func (w *world) cut() []byte {
+	k := append(record.AppendEpoch(bytes.Clone(w.pick()), w.born()), 0)
+	return k[:tine.IDSize+w.rng.IntN(len(k)-tine.IDSize)+1]
 }
 
 func (w *world) compare(g, m kv.Snapshot, points int) {
@@ -215,14 +244,12 @@ func (w *world) interval() *kv.Born {
 	return &kv.Born{After: min(a, b) - 1, UpTo: max(a, b)}
 }
 
-// scanBounds are any bytes, cut anywhere.
+// scanBounds need not be keys of rows, nor in order.
 func (w *world) scanBounds() (lo, hi []byte) {
 	if w.rng.IntN(3) == 0 {
 		return nil, nil
 	}
-	a := record.AppendEpoch(bytes.Clone(w.pick()), w.born())
-	b := record.AppendEpoch(bytes.Clone(w.pick()), w.born())
-	lo, hi = a[:1+w.rng.IntN(len(a))], b[:1+w.rng.IntN(len(b))]
+	lo, hi = w.cut(), w.cut()
 	if w.rng.IntN(4) == 0 {
 		hi = nil
 	}
@@ -237,8 +264,7 @@ func (w *world) compareSeeks(g, m kv.Snapshot, lo, hi []byte, born *kv.Born) {
 	must(w.t, err)
 	defer b.Close()
 	for range 6 {
-		k := record.AppendEpoch(bytes.Clone(w.pick()), w.born())
-		k = k[:1+w.rng.IntN(len(k))]
+		k := w.cut()
 		ok1, ok2 := a.Seek(k), b.Seek(k)
 		for range 3 {
 			at := fmt.Sprintf("seek %x in [%x, %x) born %v", k, lo, hi, born)

@@ -70,7 +70,7 @@ func TestCrash(t *testing.T) {
 const crashRows = 5
 
 func crashKey(w, row int, e tine.Epoch) []byte {
-	return record.AppendEpoch(fmt.Appendf(nil, "writer-%d/%d\x00", w, row), e)
+	return key(fmt.Sprintf("writer-%d/%d", w, row), e)
 }
 
 func crashWriter(t *testing.T, s kv.Store, w int, r *rand.Rand, stop, tick chan struct{}, durable, total *atomic.Uint64) {
@@ -124,7 +124,7 @@ func checkCrash(t *testing.T, s kv.Store, w int, floor uint64, at string) {
 	if uint64(first) < floor {
 		t.Fatalf("%s: writer %d is at commit %d; commit %d was durable", at, w, first, floor)
 	}
-	c, err := n.Scan(fmt.Appendf(nil, "writer-%d/", w), fmt.Appendf(nil, "writer-%d0", w), nil)
+	c, err := n.Scan(crashKey(w, 0, tine.Head), crashKey(w, crashRows, tine.Head), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 
 	pdb "github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
-	"github.com/cockroachdb/pebble/v2/sstable/colblk"
 
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/tine"
@@ -16,24 +15,61 @@ import (
 // name, and the old one kept for reading.
 const (
 	comparerName  = "tine.v1"
-	schemaName    = "tine.v1"
 	epochProperty = "tine.epoch.v1"
 )
 
-// bundleRows is how many keys of a block share one stored prefix.
+// bundleRows is how many prefixes of a block share one stored start.
 const bundleRows = 16
 
-// split returns the length of a row's key without its epoch: what the Bloom
-// filters hold. Bounds of ranges may be shorter than any row's key; 0 makes
-// Pebble take them for smaller than every prefix, which is the safe side.
+// tableEnd is where the table byte of a key ends and the logical rest starts.
+const tableEnd = tine.IDSize + 1
+
+// split returns the length of a key's prefix: of the row's key without its
+// epoch, which is what the Bloom filters hold.
+//
+// Pebble also splits the bounds of scans and of range deletions, which may be
+// any bytes, and it relies on this law for all of them: byte order is the
+// order of the prefixes, then that of what follows them. "All but the last
+// eight bytes" would break it, as a bound has no epoch to cut off. So the end
+// of the prefix is found from the left, by the shape of the table's keys; what
+// ends before its prefix does is all prefix. As no prefix found so is the
+// start of another, the law holds.
+//
+// In a table that is not known here the prefix ends after the table byte:
+// right, but of no use to the filters.
 func split(key []byte) int {
-	return max(0, len(key)-record.EpochLen)
+	if len(key) < tableEnd {
+		return len(key)
+	}
+	end := tableEnd
+	switch record.Table(key[tableEnd-1]) {
+	case record.TableDentry, record.TableXattr:
+		return splitName(key, tableEnd+8)
+	case record.TableLink:
+		return splitName(key, tableEnd+16)
+	case record.TableInode, record.TableOrphan, record.TableTask:
+		end += 8
+	case record.TableCookie, record.TableChunk, record.TableTimeline, record.TableCheckpoint, record.TableSegment,
+		record.TableLive, record.TableAlias, record.TableDisk:
+		end += 16
+	case record.TableTail, record.TablePiece, record.TableLog:
+		end += 24
+	}
+	return min(end, len(key))
 }
 
-// newComparer orders keys as plain bytes. That agrees with "prefix first,
-// then newest first" because no logical key is a prefix of another one (see
-// package record). Separators are never shortened: a shortened key would have
-// other bytes where the epoch belongs.
+// splitName is for keys with a name from the given offset on, ended by NUL.
+func splitName(key []byte, from int) int {
+	if len(key) > from {
+		if i := bytes.IndexByte(key[from:], 0); i >= 0 {
+			return from + i + 1
+		}
+	}
+	return len(key)
+}
+
+// newComparer orders keys as plain bytes. Separators are never shortened: a
+// shortened key would have other bytes where the epoch belongs.
 func newComparer() *pdb.Comparer {
 	c := *pdb.DefaultComparer
 	c.Name = comparerName
@@ -42,66 +78,6 @@ func newComparer() *pdb.Comparer {
 	c.Successor = func(dst, a []byte) []byte { return append(dst, a...) }
 	c.ImmediateSuccessor = func(dst, a []byte) []byte { return append(append(dst, a...), 0) }
 	return &c
-}
-
-// newSchema lays the keys of a data block out in one column, whole.
-//
-// Pebble's own schema puts prefix and epoch into two columns and seeks in the
-// first, then in the second. That is right for keys that end in an epoch, and
-// wrong for others: a scan that starts at a bare prefix would be cut eight
-// bytes short and land on rows before it. With whole keys a seek is a search
-// by plain byte order, whatever the key. Only the writer knows of the epoch:
-// it tells the table where the prefix ends, for the Bloom filter.
-func newSchema() colblk.KeySchema {
-	plain := *pdb.DefaultComparer
-	plain.Name = schemaName
-	s := colblk.DefaultKeySchema(&plain, bundleRows)
-	s.Name = schemaName
-	inner := s.NewKeyWriter
-	s.NewKeyWriter = func() colblk.KeyWriter { return &keyWriter{KeyWriter: inner()} }
-	return s
-}
-
-// keyWriter writes whole keys, and compares them by prefix.
-type keyWriter struct {
-	colblk.KeyWriter
-	prev []byte
-	rows int
-}
-
-func (w *keyWriter) ComparePrev(key []byte) colblk.KeyComparison {
-	c := colblk.KeyComparison{PrefixLen: int32(split(key)), UserKeyComparison: 1}
-	if w.rows == 0 {
-		return c
-	}
-	c.CommonPrefixLen = int32(min(commonPrefix(w.prev, key), split(w.prev), split(key)))
-	c.UserKeyComparison = int32(bytes.Compare(key, w.prev))
-	return c
-}
-
-func (w *keyWriter) WriteKey(row int, key []byte, _, _ int32) {
-	shared := 0
-	if w.rows > 0 {
-		shared = commonPrefix(w.prev, key)
-	}
-	w.KeyWriter.WriteKey(row, key, int32(len(key)), int32(shared))
-	w.prev = append(w.prev[:0], key...)
-	w.rows++
-}
-
-func (w *keyWriter) Reset() {
-	w.KeyWriter.Reset()
-	w.prev, w.rows = w.prev[:0], 0
-}
-
-func commonPrefix(a, b []byte) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return n
 }
 
 // epochMapper feeds the block property: the interval of epochs in a block.

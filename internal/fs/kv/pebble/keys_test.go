@@ -2,7 +2,6 @@ package pebble
 
 import (
 	"bytes"
-	"cmp"
 	"math"
 	"testing"
 
@@ -12,33 +11,30 @@ import (
 	"tine.dev/tine/internal/tine"
 )
 
-// rowKey makes the key of a row from any bytes: a name that ends in NUL, as
-// the logical keys of package record do.
-func rowKey(name []byte, e uint64) []byte {
-	name = bytes.ReplaceAll(name, []byte{0}, []byte{1})
-	return record.AppendEpoch(append(append([]byte("owner"), name...), 0), tine.Epoch(e))
-}
-
-func sign(n int) int { return max(-1, min(1, n)) }
-
-// FuzzComparer holds the laws that Pebble builds on, for keys of rows: the
-// order is that of the prefix, then of the epoch, newest first; what separates
-// two keys lies between them and is a key; the interval of a block holds the
+// FuzzComparer holds the laws that Pebble builds on, for any bytes: the order
+// is that of the prefix, then of what follows it, and what separates two keys
+// lies between them. For two keys of rows: the interval of a block holds the
 // epoch of every key in it.
 func FuzzComparer(f *testing.F) {
-	f.Add([]byte("a"), uint64(1), []byte("ab"), uint64(0))
-	f.Add([]byte("a"), uint64(1), []byte("a"), uint64(math.MaxUint64))
-	f.Add([]byte{0xff}, uint64(math.MaxUint64), []byte{}, uint64(math.MaxUint64-1))
+	var owner [tine.IDSize]byte
+	for _, l := range logicals() {
+		full := record.Key(owner, l, 7)
+		f.Add(full, full[:len(full)-3], uint64(1), uint64(math.MaxUint64))
+		f.Add(full[:len(full)-10], append(full, 0), uint64(0), uint64(5))
+	}
+	f.Add([]byte("b"), []byte("a0"), uint64(math.MaxUint64), uint64(math.MaxUint64-1))
 	c := newComparer().EnsureDefaults()
-	f.Fuzz(func(t *testing.T, n1 []byte, e1 uint64, n2 []byte, e2 uint64) {
-		a, b := rowKey(n1, e1), rowKey(n2, e2)
+	f.Fuzz(func(t *testing.T, a, b []byte, e1, e2 uint64) {
 		pa, pb := c.Split.Prefix(a), c.Split.Prefix(b)
 		want := bytes.Compare(pa, pb)
 		if want == 0 {
-			want = cmp.Compare(e2, e1)
+			want = c.ComparePointSuffixes(a[len(pa):], b[len(pb):])
 		}
-		if got := c.Compare(a, b); sign(got) != want || c.Equal(a, b) != (want == 0) {
+		if got := c.Compare(a, b); got != want || c.Equal(a, b) != (want == 0) {
 			t.Fatalf("compare %x, %x: %d, want %d", a, b, got, want)
+		}
+		if len(pa) < len(a) && (c.Compare(pa, a) >= 0 || c.Split(pa) != len(pa)) {
+			t.Fatalf("%x is not the prefix of %x", pa, a)
 		}
 		if x, y := c.AbbreviatedKey(a), c.AbbreviatedKey(b); (x < y && want >= 0) || (x > y && want <= 0) {
 			t.Fatalf("abbreviated keys of %x, %x sort otherwise", a, b)
@@ -54,33 +50,41 @@ func FuzzComparer(f *testing.F) {
 		if s := c.ImmediateSuccessor(nil, pa); c.Compare(pa, s) >= 0 {
 			t.Fatalf("immediate successor %x of %x", s, pa)
 		}
-		checkWriter(t, a, b, want)
-		checkInterval(t, a, b, e1, e2)
+		checkInterval(t, record.AppendEpoch(bytes.Clone(a), tine.Epoch(e1)), record.AppendEpoch(bytes.Clone(b), tine.Epoch(e2)), e1, e2)
 	})
 }
 
-// checkWriter compares what the key writer reports with a plain computation,
-// and reads back what it wrote.
-func checkWriter(t *testing.T, a, b []byte, order int) {
-	s := newSchema()
-	w := s.NewKeyWriter()
-	if order > 0 {
-		a, b = b, a
+// logicals are logical keys of every table that has a shape of its own.
+func logicals() []record.Logical {
+	var id [tine.IDSize]byte
+	id[3] = 9
+	l := []record.Logical{
+		record.InodeKey(1), record.OrphanKey(2), record.DentryKey(3, "name"), record.DentryKey(0, "\xff"), record.XattrKey(4, "user.a"),
+		record.CookieKey(5, 6), record.ChunkKey(7, 0), record.LinkKey(8, 9, "name"), record.TableKey(record.TableCounters),
+		record.TableKey(record.TableTree), record.TaskKey(10), record.LogKey(tine.DiskID(id), 11),
+		record.OffsetKey(record.TableTail, tine.SegmentID(id), 0), record.OffsetKey(record.TablePiece, tine.SegmentID(id), 12),
 	}
-	for row, k := range [][]byte{a, b} {
-		c := w.ComparePrev(k)
-		if int(c.PrefixLen) != split(k) || (row == 0 && c.UserKeyComparison != 1) {
-			t.Fatalf("row %d of %x: %v", row, k, c)
-		}
-		if row == 1 {
-			same := bytes.Equal(a[:split(a)], b[:split(b)])
-			if c.PrefixEqual() != same || sign(int(c.UserKeyComparison)) != bytes.Compare(b, a) {
-				t.Fatalf("%x after %x: %v", b, a, c)
+	for _, t := range []record.Table{record.TableTimeline, record.TableCheckpoint, record.TableSegment, record.TableLive, record.TableAlias, record.TableDisk} {
+		l = append(l, record.IDKey(t, id))
+	}
+	return l
+}
+
+// TestSplitRows checks that the prefix of every kind of row is its whole key
+// without the epoch, whatever the epoch.
+func TestSplitRows(t *testing.T) {
+	owner := [tine.IDSize]byte{1, 2, 3}
+	for _, l := range logicals() {
+		for _, e := range []tine.Epoch{0, 1, tine.Head, math.MaxUint64} {
+			full := record.Key(owner, l, e)
+			if got, want := split(full), len(full)-record.EpochLen; got != want {
+				t.Errorf("table %#x: a key of %d bytes is split at %d, want %d", byte(l.Table()), len(full), got, want)
 			}
-		}
-		w.WriteKey(row, k, c.PrefixLen, c.CommonPrefixLen)
-		if got := w.MaterializeKey(nil, row); !bytes.Equal(got, k) {
-			t.Fatalf("wrote %x, read %x", k, got)
+			for n := range full {
+				if got := split(full[:n]); got != min(n, len(full)-record.EpochLen) {
+					t.Errorf("table %#x: the first %d bytes are split at %d", byte(l.Table()), n, got)
+				}
+			}
 		}
 	}
 }

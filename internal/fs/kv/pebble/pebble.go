@@ -33,6 +33,7 @@ import (
 	pdb "github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/sstable/colblk"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"tine.dev/tine/internal/fs/kv"
@@ -143,12 +144,13 @@ func (o *Options) setDefaults() {
 // that has other work too: one compaction, two when they fall behind; big
 // memory tables, for they make the overwrites of one commit interval cheap.
 func (s *store) pebbleOptions(o Options, log *logger) *pdb.Options {
-	schema := newSchema()
+	comparer := newComparer()
+	schema := colblk.DefaultKeySchema(comparer, bundleRows)
 	po := &pdb.Options{
 		FS:                          s.fence,
 		Logger:                      log,
 		EventListener:               s.events(log),
-		Comparer:                    newComparer(),
+		Comparer:                    comparer,
 		KeySchema:                   schema.Name,
 		KeySchemas:                  sstable.MakeKeySchemas(&schema),
 		BlockPropertyCollectors:     []func() pdb.BlockPropertyCollector{newEpochCollector},

@@ -43,11 +43,15 @@ func wrapErrors(fs vfs.FS, f *failing) vfs.FS { return errorfs.Wrap(fs, f) }
 
 func (f *failing) String() string { return "failing " + f.part }
 
-func key(prefix string, e tine.Epoch) []byte { return record.AppendEpoch([]byte(prefix), e) }
+func prefix(name string) []byte {
+	return record.AppendKey(nil, [tine.IDSize]byte{'o'}, record.DentryKey(1, name))
+}
 
-func put(s kv.Store, prefix string, e tine.Epoch, sync bool) error {
+func key(name string, e tine.Epoch) []byte { return record.AppendEpoch(prefix(name), e) }
+
+func put(s kv.Store, name string, e tine.Epoch, sync bool) error {
 	b := s.NewBatch()
-	b.Set(key(prefix, e), []byte("value"))
+	b.Set(key(name, e), []byte("value"))
 	return s.Commit(b, sync)
 }
 
@@ -116,7 +120,7 @@ func testPoison(t *testing.T, part string, provoke func(kv.Store) error) {
 		t.Fatal(err)
 	}
 	old := s.Snapshot()
-	if _, _, ok, err := old.Newest([]byte("a0"), 1); !ok || err != nil {
+	if _, _, ok, err := old.Newest(prefix("a0"), 1); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	c, err := old.Scan(nil, nil, nil)
@@ -137,8 +141,8 @@ func testPoison(t *testing.T, part string, provoke func(kv.Store) error) {
 				wantKind(t, "commit", put(s, "c0", 1, true), tine.KindUnavailable)
 				wantKind(t, "commit", put(s, "c0", 1, false), tine.KindUnavailable)
 				wantKind(t, "flush", s.Flush(), tine.KindUnavailable)
-				wantKind(t, "compact", s.Compact([]byte("a"), []byte("z")), tine.KindUnavailable)
-				_, _, _, err := s.Snapshot().Newest([]byte("a0"), 1)
+				wantKind(t, "compact", s.Compact([]byte{0}, []byte{0xff}), tine.KindUnavailable)
+				_, _, _, err := s.Snapshot().Newest(prefix("a0"), 1)
 				wantKind(t, "newest", err, tine.KindUnavailable)
 				_ = s.Metrics()
 			})
@@ -157,7 +161,7 @@ func testPoison(t *testing.T, part string, provoke func(kv.Store) error) {
 	inj.armed.Store(false)
 	again := open(t, pebble.Options{Dir: "db", FS: mem})
 	n := again.Snapshot()
-	if _, _, ok, err := n.Newest([]byte("a0"), 1); !ok || err != nil {
+	if _, _, ok, err := n.Newest(prefix("a0"), 1); !ok || err != nil {
 		t.Errorf("a durable row is lost: %v", err)
 	}
 	_ = n.Close()
@@ -188,7 +192,7 @@ func TestPoisonInFlight(t *testing.T) {
 						return
 					}
 					n := s.Snapshot()
-					if _, _, _, err := n.Newest([]byte("x"), i); err != nil {
+					if _, _, _, err := n.Newest(prefix("x"), i); err != nil {
 						wantKind(t, "newest", err, tine.KindUnavailable)
 					}
 					_ = n.Close()
@@ -282,7 +286,7 @@ func TestCorruptTable(t *testing.T) {
 	kinds := map[tine.ErrorKind]int{}
 	n := s.Snapshot()
 	for _, p := range []string{"a0", "m0"} {
-		_, _, ok, err := n.Newest([]byte(p), 1)
+		_, _, ok, err := n.Newest(prefix(p), 1)
 		if err == nil && !ok {
 			t.Errorf("row %s is silently gone", p)
 		}

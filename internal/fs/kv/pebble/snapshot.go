@@ -55,7 +55,11 @@ func (n *snapshot) Newest(prefix []byte, limit tine.Epoch) ([]byte, tine.Epoch, 
 		}
 		return nil, 0, false, nil
 	}
+	// The prefix that Pebble seeks by may be shorter than the one asked for.
 	key := n.it.Key()
+	if len(key) != len(n.key) || string(key[:len(prefix)]) != string(prefix) {
+		return nil, 0, false, nil
+	}
 	value, err := n.it.ValueAndErr()
 	if err != nil {
 		return nil, 0, false, translate("read a row", err)

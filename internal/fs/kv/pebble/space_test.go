@@ -14,7 +14,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"tine.dev/tine/internal/fs/kv/pebble"
-	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -41,7 +40,7 @@ func TestLowSpace(t *testing.T) {
 	try := func(what string, low bool, want tine.ErrorKind, ok bool) {
 		t.Helper()
 		b := s.NewBatch()
-		b.Set(key(what+"\x00", 1), []byte("v"))
+		b.Set(key(what, 1), []byte("v"))
 		if low {
 			b.AllowLow()
 		}
@@ -56,7 +55,7 @@ func TestLowSpace(t *testing.T) {
 			}
 		}
 		n := s.Snapshot()
-		_, _, found, err := n.Newest([]byte(what+"\x00"), 1)
+		_, _, found, err := n.Newest(prefix(what), 1)
 		if found != ok || err != nil {
 			t.Errorf("%s: found %v (%v)", what, found, err)
 		}
@@ -150,7 +149,7 @@ func TestFullDevice(t *testing.T) {
 		for ; n < 1<<16; n++ {
 			_, _ = rng.Read(value)
 			b := s.NewBatch()
-			b.Set(record.AppendEpoch(fmt.Appendf(nil, "row-%06d\x00", n), 1), value)
+			b.Set(key(fmt.Sprintf("row-%06d", n), 1), value)
 			if err := s.Commit(b, n%64 == 0); err != nil {
 				return n, err
 			}
@@ -177,14 +176,14 @@ func TestFullDevice(t *testing.T) {
 	}
 	b := s.NewBatch()
 	b.AllowLow()
-	b.DeleteRange([]byte("row-"), []byte("row."))
+	b.DeleteRange([]byte{0}, []byte{0xff})
 	if err := s.Commit(b, true); err != nil {
 		t.Fatalf("a deletion on a full device: %v", err)
 	}
 	if err := s.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Compact([]byte("a"), []byte("z")); err != nil {
+	if err := s.Compact([]byte{0}, []byte{0xff}); err != nil {
 		t.Fatal(err)
 	}
 	// Dead files are removed in the background; closing waits for that.

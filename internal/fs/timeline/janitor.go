@@ -1,4 +1,4 @@
-package meta
+package timeline
 
 import (
 	"context"
@@ -102,6 +102,7 @@ func (j *janitor) step(ctx context.Context, t *tree) (bool, error) {
 		func() (bool, error) { return t.absorbOne(ctx) },
 		func() (bool, error) { return t.reapOne(ctx) },
 		func() (bool, error) { return t.foldOne(ctx) },
+		func() (bool, error) { return t.commitOne(ctx) },
 	} {
 		if did, err := piece(); did || err != nil {
 			return did, err
@@ -134,3 +135,19 @@ func (e *Engine) loadedTrees() []*tree {
 // Tidy runs background work until nothing is left to free, absorb, fold or
 // reap, and repacks every segment that has dead bytes.
 func (e *Engine) Tidy(ctx context.Context) error { return e.janitor.run(ctx, true) }
+
+// commitOne commits a line in whose open layer segments wait to be dropped.
+func (t *tree) commitOne(ctx context.Context) (bool, error) {
+	t.mu.Lock()
+	lines := t.sorted()
+	t.mu.Unlock()
+	for _, l := range lines {
+		l.mu.RLock()
+		waits := len(l.open.segs) > 0
+		l.mu.RUnlock()
+		if waits {
+			return true, l.sync(ctx)
+		}
+	}
+	return false, nil
+}

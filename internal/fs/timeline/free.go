@@ -1,4 +1,4 @@
-package meta
+package timeline
 
 import (
 	"context"
@@ -153,7 +153,7 @@ func bornKeys(snap kv.Snapshot, s tine.StratumID, cursor []byte, born kv.Born) (
 
 // freeUnneeded frees the versions of a row that were born in the range and
 // that no pin needs, and then tombstones with nothing below them.
-func (t *txn) freeUnneeded(k record.Logical, pins []tine.Epoch, born kv.Born) error {
+func (t *Txn) freeUnneeded(k record.Logical, pins []tine.Epoch, born kv.Born) error {
 	vs, err := t.versions(k)
 	if err != nil {
 		return err
@@ -178,7 +178,7 @@ func (t *txn) freeUnneeded(k record.Logical, pins []tine.Epoch, born kv.Born) er
 		if err != nil {
 			return err
 		}
-		if f.kind != foundNothing {
+		if f.Kind != Nothing {
 			break
 		}
 		if err := t.freeVersion(k, vs, 0); err != nil {
@@ -190,16 +190,16 @@ func (t *txn) freeUnneeded(k record.Logical, pins []tine.Epoch, born kv.Born) er
 }
 
 // inherited finds what the line's parent shows of the row.
-func (t *txn) inherited(k record.Logical) (found, error) {
+func (t *Txn) inherited(k record.Logical) (Found, error) {
 	if len(t.hops) < 2 {
-		return found{}, nil
+		return Found{}, nil
 	}
 	return t.at(k, t.line.branch)
 }
 
 // freeVersion removes the version vs[i] and frees what of its extents neither
 // neighbour names.
-func (t *txn) freeVersion(k record.Logical, vs []version, i int) error {
+func (t *Txn) freeVersion(k record.Logical, vs []version, i int) error {
 	if k.Table() == record.TableChunk {
 		if err := t.freeExtents(vs, i); err != nil {
 			return err
@@ -224,7 +224,7 @@ func (t *txn) freeVersion(k record.Logical, vs []version, i int) error {
 	return nil
 }
 
-func (t *txn) freeExtents(vs []version, i int) error {
+func (t *Txn) freeExtents(vs []version, i int) error {
 	var xs [3][]record.Extent // older, self, newer
 	for j := range xs {
 		if n := i - 1 + j; n >= 0 && n < len(vs) {

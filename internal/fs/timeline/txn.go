@@ -1,4 +1,4 @@
-package meta
+package timeline
 
 import (
 	"tine.dev/tine/internal/fs/reclaim"
@@ -6,22 +6,22 @@ import (
 	"tine.dev/tine/internal/tine"
 )
 
-// txn is one operation's change of a line's rows. It lives with line.mu held
+// Txn is one operation's change of a line's rows. It lives with line.mu held
 // for writing. An operation checks everything first and changes rows last: a
 // change is never taken back.
-type txn struct {
-	*reader
+type Txn struct {
+	*Reader
 	line *line
 	now  int64
 }
 
 // begin starts a change of the line's head; the caller holds line.mu for
 // writing and calls close.
-func (l *line) begin() (*txn, error) {
+func (l *line) begin() (*Txn, error) {
 	if l.commits.failed != nil {
 		return nil, l.commits.failed
 	}
-	t := &txn{reader: l.view.reader(), line: l, now: l.tree.engine.now()}
+	t := &Txn{Reader: l.view.reader(), line: l, now: l.tree.engine.now()}
 	if err := t.loadCounters(); err != nil {
 		t.close()
 		return nil, err
@@ -31,17 +31,17 @@ func (l *line) begin() (*txn, error) {
 
 // loadCounters reads the line's counters once. A fork inherits its parent's as
 // of the branch; what unlinked open files hold is never in them.
-func (t *txn) loadCounters() error {
+func (t *Txn) loadCounters() error {
 	l := t.line
 	if l.counters.loaded {
 		return nil
 	}
-	f, err := t.get(record.TableKey(record.TableCounters))
+	f, err := t.Get(record.TableKey(record.TableCounters))
 	if err != nil {
 		return err
 	}
-	if f.kind == foundValue {
-		if l.counters.Counters, err = record.DecodeCounters(f.val); err != nil {
+	if f.Kind == Value {
+		if l.counters.Counters, err = record.DecodeCounters(f.Val); err != nil {
 			return err
 		}
 	}
@@ -49,10 +49,10 @@ func (t *txn) loadCounters() error {
 	return nil
 }
 
-func (t *txn) layer() *layer { return t.line.open }
+func (t *Txn) layer() *layer { return t.line.open }
 
-// put sets a row. f is what get found for it.
-func (t *txn) put(k record.Logical, f found, val []byte) {
+// Put sets a row. f is what get Found for it.
+func (t *Txn) Put(k record.Logical, f Found, val []byte) {
 	y := t.layer()
 	t.line.state.touched, t.line.state.written = true, true
 	if e, ok := y.rows.Get(k); ok {
@@ -62,29 +62,29 @@ func (t *txn) put(k record.Logical, f found, val []byte) {
 	}
 	e := entry{val: val}
 	switch {
-	case f.kind == foundNothing:
+	case f.Kind == Nothing:
 		e.below = belowNothing
-	case f.birth > t.line.floor():
-		e.replaces = f.birth
+	case f.Birth > t.line.floor():
+		e.replaces = f.Birth
 	default:
 		e.below = belowSomething
 	}
 	y.set(k, e)
 }
 
-// del removes a row. A tombstone is written only where something older lies
+// Del removes a row. A tombstone is written only where something older lies
 // below; a row made and removed in one commit leaves nothing.
-func (t *txn) del(k record.Logical, f found) error {
+func (t *Txn) Del(k record.Logical, f Found) error {
 	y := t.layer()
 	t.line.state.touched, t.line.state.written = true, true
 	e, ok := y.rows.Get(k)
 	if !ok {
-		if f.kind != foundValue {
+		if f.Kind != Value {
 			return nil
 		}
 		e = entry{below: belowSomething}
-		if f.birth > t.line.floor() {
-			e = entry{replaces: f.birth}
+		if f.Birth > t.line.floor() {
+			e = entry{replaces: f.Birth}
 		}
 	}
 	if e.below == belowUnknown {
@@ -116,7 +116,7 @@ func (l *line) single() bool { return l.parent == nil && l.epoch == l.first }
 
 // older reports whether any version of the row, tombstones included, lies
 // below the one born at birth.
-func (t *txn) older(k record.Logical, birth tine.Epoch) (bool, error) {
+func (t *Txn) older(k record.Logical, birth tine.Epoch) (bool, error) {
 	if t.line.single() {
 		return false, nil
 	}
@@ -128,14 +128,14 @@ func (t *txn) older(k record.Logical, birth tine.Epoch) (bool, error) {
 	}
 	for i := 1; i < len(t.hops); i++ {
 		f, err := t.at(k, t.line.branch)
-		return f.kind != foundNothing, err
+		return f.Kind != Nothing, err
 	}
 	return false, nil
 }
 
 // olderVersion returns the line's own version just below the one born at
 // birth, nil if there is none.
-func (t *txn) olderVersion(k record.Logical, birth tine.Epoch) (*version, error) {
+func (t *Txn) olderVersion(k record.Logical, birth tine.Epoch) (*version, error) {
 	if t.line.single() {
 		return nil, nil
 	}
@@ -151,8 +151,8 @@ func (t *txn) olderVersion(k record.Logical, birth tine.Epoch) (*version, error)
 	return nil, nil
 }
 
-// count changes the line's counters.
-func (t *txn) count(inodes, bytes int64) {
+// Count changes the line's counters.
+func (t *Txn) Count(inodes, bytes int64) {
 	t.line.counters.Inodes += inodes
 	t.line.counters.Bytes += bytes
 	t.line.counters.dirty = true
@@ -160,36 +160,36 @@ func (t *txn) count(inodes, bytes int64) {
 
 // owns reports whether the segment was written by this line, so that its
 // bytes are this line's to free.
-func (t *txn) owns(s tine.SegmentID) bool {
+func (t *Txn) owns(s tine.SegmentID) bool {
 	info := t.line.space.segs[s]
 	return info != nil || t.line.tree.engine.Mutation == MutateFreeForeign && t.line.tree.segment(s) != nil
 }
 
-// putChunk sets a chunk row and accounts for the extents that leave with the
+// PutChunk sets a chunk row and accounts for the extents that leave with the
 // version it replaces.
-func (t *txn) putChunk(k record.Logical, f found, c *record.Chunk) error {
+func (t *Txn) PutChunk(k record.Logical, f Found, c *record.Chunk) error {
 	if err := t.account(k, f, c.Extents); err != nil {
 		return err
 	}
-	t.put(k, f, c.Append(nil))
+	t.Put(k, f, c.Append(nil))
 	return nil
 }
 
-// delChunk removes a chunk row and accounts for its extents.
-func (t *txn) delChunk(k record.Logical, f found) error {
+// DelChunk removes a chunk row and accounts for its extents.
+func (t *Txn) DelChunk(k record.Logical, f Found) error {
 	if err := t.account(k, f, nil); err != nil {
 		return err
 	}
-	return t.del(k, f)
+	return t.Del(k, f)
 }
 
 // account lowers the live bytes of segments by what the row's newest version
 // names and neither the new extents nor the version below do (reclaim rule
 // "overwrite"), and keeps the counts of shared pieces.
-func (t *txn) account(k record.Logical, f found, newer []record.Extent) error {
+func (t *Txn) account(k record.Logical, f Found, newer []record.Extent) error {
 	var old []record.Extent
-	if f.kind == foundValue {
-		c, err := record.DecodeChunk(f.val)
+	if f.Kind == Value {
+		c, err := record.DecodeChunk(f.Val)
 		if err != nil {
 			return err
 		}
@@ -198,10 +198,10 @@ func (t *txn) account(k record.Logical, f found, newer []record.Extent) error {
 	if len(old) == 0 && !t.sharesPieces(newer) {
 		return nil
 	}
-	replaced := f.kind != foundNothing && f.birth > t.line.floor()
+	replaced := f.Kind != Nothing && f.Birth > t.line.floor()
 	var older []record.Extent
 	if replaced {
-		v, err := t.olderVersion(k, f.birth)
+		v, err := t.olderVersion(k, f.Birth)
 		if err != nil {
 			return err
 		}
@@ -211,7 +211,7 @@ func (t *txn) account(k record.Logical, f found, newer []record.Extent) error {
 			}
 		}
 		t.release(old, older, newer)
-	} else if f.birth > t.line.branch {
+	} else if f.Birth > t.line.branch {
 		older = old
 	}
 	for _, p := range t.piecesOf(old, older, newer) {
@@ -235,7 +235,7 @@ func (v *version) extents() ([]record.Extent, error) {
 
 // release frees the bytes that self names and neither neighbour does, but for
 // those in shared pieces, which are freed by their count.
-func (t *txn) release(self, older, newer []record.Extent) {
+func (t *Txn) release(self, older, newer []record.Extent) {
 	if t.line.tree.engine.Mutation == MutateIgnoreNeighbours {
 		older = nil
 	}
@@ -257,7 +257,7 @@ func overlap(aOff, aLen, bOff, bLen int64) int64 {
 }
 
 // addLive counts bytes that a row has come to name.
-func (t *txn) addLive(info *segInfo, n int64) {
+func (t *Txn) addLive(info *segInfo, n int64) {
 	info.live += n
 	t.layer().touch(info.id)
 }

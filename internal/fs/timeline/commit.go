@@ -1,4 +1,4 @@
-package meta
+package timeline
 
 import (
 	"context"
@@ -142,15 +142,15 @@ func (l *line) sealCounters() error {
 	if !l.counters.dirty || !l.counters.loaded {
 		return nil
 	}
-	t := txn{reader: l.view.reader(), line: l}
+	t := Txn{Reader: l.view.reader(), line: l}
 	defer t.close()
 	k := record.TableKey(record.TableCounters)
-	f, err := t.get(k)
+	f, err := t.Get(k)
 	if err != nil {
 		return err
 	}
 	l.counters.Commits++
-	t.put(k, f, l.counters.Append(nil))
+	t.Put(k, f, l.counters.Append(nil))
 	l.counters.dirty = false
 	return nil
 }

@@ -1,4 +1,4 @@
-package meta
+package timeline
 
 import (
 	"tine.dev/tine/internal/fs/record"
@@ -74,7 +74,7 @@ func (l *line) appendData(p []byte) (*segInfo, int64, error) {
 }
 
 // adopt makes the segment one of the line's, when a row first names it.
-func (t *txn) adopt(info *segInfo) {
+func (t *Txn) adopt(info *segInfo) {
 	if t.line.space.segs == nil {
 		t.line.space.segs = map[tine.SegmentID]*segInfo{}
 	}

@@ -1,4 +1,4 @@
-package meta
+package timeline
 
 import (
 	"context"
@@ -93,9 +93,15 @@ func (e *Engine) publish(tenant tine.TenantID, ds ...*Disk) {
 	}
 }
 
-// Create makes an empty disk, the root of a tree of its own. It is durable
-// when Create returns.
-func (e *Engine) Create(ctx context.Context, tenant tine.TenantID, name string, a Actor) (*Disk, error) {
+// FirstRow is a row that a new disk starts with.
+type FirstRow struct {
+	Key   record.Logical
+	Value []byte
+}
+
+// Create makes a disk with the given rows and counters, the root of a tree of
+// its own. It is durable when Create returns.
+func (e *Engine) Create(ctx context.Context, tenant tine.TenantID, name string, a Actor, first []FirstRow, counters record.Counters) (*Disk, error) {
 	release, err := e.reserve(tenant, name)
 	if err != nil {
 		return nil, err
@@ -110,12 +116,12 @@ func (e *Engine) Create(ctx context.Context, tenant tine.TenantID, name string, 
 	d := t.newDisk(name, l, now.UnixNano())
 	l.state.touched, l.state.written = true, true
 	l.state.stored.Store(true)
-	l.counters = lineCounters{Counters: record.Counters{Inodes: 1, NextIno: tine.RootIno + 1, NextCookie: firstCookie}, loaded: true}
-	root := record.Inode{Mode: modeDir | 0o755, Nlink: 2, Mtime: now.UnixNano(), Ctime: now.UnixNano(),
-		Atime: now.UnixNano(), Btime: now.UnixNano(), Parent: tine.RootIno}
+	l.counters = lineCounters{Counters: counters, loaded: true}
 	var r rows
 	r.set(record.Key(tenant, record.IDKey(record.TableTree, t.id), 0), t.rec.Append(nil))
-	r.set(record.Key(l.strata[0], record.InodeKey(tine.RootIno), l.epoch), root.Append(nil))
+	for _, row := range first {
+		r.set(record.Key(l.strata[0], row.Key, l.epoch), row.Value)
+	}
 	r.set(record.Key(l.strata[0], record.TableKey(record.TableCounters), l.epoch), l.counters.Append(nil))
 	t.setTimeline(&r, l)
 	t.setDisk(&r, d)

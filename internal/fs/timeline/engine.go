@@ -1,4 +1,4 @@
-package meta
+package timeline
 
 import (
 	"cmp"
@@ -21,7 +21,7 @@ import (
 type Options struct {
 	Rows           kv.Store
 	Segments       *segment.Store
-	Clock          Clock
+	Clock          func() time.Time
 	Logger         *slog.Logger
 	Crash          crashpoint.Hook
 	CommitInterval time.Duration // what has reached the engine is committed after this long; 0: 1 s; negative: only when asked
@@ -29,8 +29,11 @@ type Options struct {
 	SegmentBytes   int64         // a segment is sealed at this size; 0: 64 MiB
 	TailBytes      int64         // an unsynced tail of at most this rides in the commit; 0: 64 KiB
 	LayerBytes     int           // an open layer of this size is committed; 0: 8 MiB
-	Manual         bool          // no background work but by ReclaimIdle: for the simulator
-	Mutation       Mutation      // deliberate faults, for tests that must catch them
+	// Reap removes a part of one unlinked file that nothing has open, if there
+	// is one; more asks to be called again. It is the file system's own.
+	Reap     func(*Txn) (more bool, err error)
+	Manual   bool     // no background work but by ReclaimIdle: for the simulator
+	Mutation Mutation // deliberate faults, for tests that must catch them
 }
 
 // Mutation is a deliberate fault. Tests set one and must then fail.

@@ -1,4 +1,4 @@
-package meta
+package timeline
 
 import (
 	"context"
@@ -30,7 +30,7 @@ const worthRepackBytes = 32 << 20
 func (t *tree) candidates(thorough bool) map[*segInfo][]segment.Range {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	found := map[*segInfo][]segment.Range{}
+	Found := map[*segInfo][]segment.Range{}
 	var dead, live int64
 	for _, l := range t.lines {
 		l.mu.RLock()
@@ -42,7 +42,7 @@ func (t *tree) candidates(thorough bool) map[*segInfo][]segment.Range {
 			}
 			waste := loc.Physical - info.live
 			if waste > loc.Physical/50+2*segment.BlockBytes {
-				found[info] = nil
+				Found[info] = nil
 				dead += waste
 			}
 		}
@@ -51,18 +51,18 @@ func (t *tree) candidates(thorough bool) map[*segInfo][]segment.Range {
 	if !thorough && dead < worthRepackBytes+live/40 {
 		return nil
 	}
-	return found
+	return Found
 }
 
 func (t *tree) repack(ctx context.Context, thorough bool) error {
-	found := t.candidates(thorough)
-	if len(found) == 0 {
+	Found := t.candidates(thorough)
+	if len(Found) == 0 {
 		return nil
 	}
-	if err := t.liveRanges(ctx, found); err != nil {
+	if err := t.liveRanges(ctx, Found); err != nil {
 		return err
 	}
-	for info, live := range found {
+	for info, live := range Found {
 		select {
 		case <-t.engine.janitor.quit:
 			return nil
@@ -82,9 +82,9 @@ func (t *tree) repack(ctx context.Context, thorough bool) error {
 // name bytes of these segments only if a row in it does, for a row comes to
 // name old bytes by being derived from one that names them, and the snapshot
 // holds a prefix of every line's history.
-func (t *tree) liveRanges(ctx context.Context, found map[*segInfo][]segment.Range) error {
+func (t *tree) liveRanges(ctx context.Context, Found map[*segInfo][]segment.Range) error {
 	byID := map[tine.SegmentID]*segInfo{}
-	for info := range found {
+	for info := range Found {
 		byID[info.id] = info
 	}
 	t.mu.Lock()
@@ -112,7 +112,7 @@ func (t *tree) liveRanges(ctx context.Context, found map[*segInfo][]segment.Rang
 				}
 				for _, x := range c.Extents {
 					if info := byID[x.Segment]; info != nil {
-						found[info] = append(found[info], segment.Range{Off: x.Off, Len: x.Len})
+						Found[info] = append(Found[info], segment.Range{Off: x.Off, Len: x.Len})
 					}
 				}
 				return nil
@@ -127,7 +127,7 @@ func (t *tree) liveRanges(ctx context.Context, found map[*segInfo][]segment.Rang
 
 // repackOne writes the segment's live blocks to a file of the next generation
 // and changes the location row; the old file goes once that is durable and its
-// last reader is done.
+// last Reader is done.
 func (t *tree) repackOne(info *segInfo, live []segment.Range) error {
 	old := *info.loc.Load()
 	l := info.line.root()

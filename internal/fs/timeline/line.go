@@ -1,4 +1,4 @@
-package meta
+package timeline
 
 import (
 	"slices"
@@ -36,7 +36,7 @@ type line struct {
 	counters lineCounters
 	state    lineState
 	after    *step // what the next commit depends on: the last record that concerns this line
-	opens    map[tine.Ino]*openInode
+	opens    map[tine.Ino]*Handles
 	commits  committer
 	space    space
 	tasks    int // drops of this line that are not finished; guarded by tree.mu
@@ -176,9 +176,9 @@ func (l *line) untouched() bool {
 // layers returns the sealed layers, oldest first.
 func (l *line) layers() []*layer { return *l.sealed.Load() }
 
-// openInode counts the handles on an inode of a head.
-type openInode struct {
-	count  int
-	orphan bool // it has no name left; it is removed at the last close
-	bytes  int64
+// Handles counts the handles on an inode of a head; the file system keeps it.
+type Handles struct {
+	Count  int
+	Orphan bool  // it has no name left; it is removed at the last close
+	Bytes  int64 // of an orphan's data, which the counters have given up
 }

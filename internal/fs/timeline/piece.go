@@ -1,4 +1,4 @@
-package meta
+package timeline
 
 import (
 	"slices"
@@ -21,7 +21,7 @@ func (p pieceRef) named(xs []record.Extent) bool {
 }
 
 // change adds to the piece's count of runs; at zero the whole piece is freed.
-func (p pieceRef) change(t *txn, delta int64) {
+func (p pieceRef) change(t *Txn, delta int64) {
 	if delta == 0 {
 		return
 	}
@@ -69,7 +69,7 @@ func (s *segInfo) overlapping(off, n int64) []piece {
 
 // sharesPieces reports whether any extent lies in a segment of this line that
 // has shared pieces.
-func (t *txn) sharesPieces(xs []record.Extent) bool {
+func (t *Txn) sharesPieces(xs []record.Extent) bool {
 	for i := range xs {
 		if info := t.line.space.segs[xs[i].Segment]; info != nil && len(info.pieces) > 0 {
 			return true
@@ -79,7 +79,7 @@ func (t *txn) sharesPieces(xs []record.Extent) bool {
 }
 
 // piecesOf returns the shared pieces of this line that any of the lists names.
-func (t *txn) piecesOf(lists ...[]record.Extent) []pieceRef {
+func (t *Txn) piecesOf(lists ...[]record.Extent) []pieceRef {
 	var refs []pieceRef
 	for _, xs := range lists {
 		for i := range xs {
@@ -98,10 +98,10 @@ func (t *txn) piecesOf(lists ...[]record.Extent) []pieceRef {
 	return refs
 }
 
-// share makes every byte of an extent part of a shared piece, so that a second
+// Share makes every byte of an extent part of a shared piece, so that a second
 // chunk may name it. The chunk that names the extent now is counted as one
 // run of each new piece; the second chunk counts when its row is set.
-func (t *txn) share(x record.Extent) {
+func (t *Txn) Share(x record.Extent) {
 	info := t.line.space.segs[x.Segment]
 	at, end := x.Off, x.Off+x.Len
 	var fresh []piece
@@ -121,6 +121,6 @@ func (t *txn) share(x record.Extent) {
 	t.layer().touch(info.id)
 }
 
-// shareable reports whether the extent may be named by a second chunk: its
+// Shareable reports whether the extent may be named by a second chunk: its
 // segment must be this line's, for a line counts only its own bytes.
-func (t *txn) shareable(s tine.SegmentID) bool { return t.line.space.segs[s] != nil }
+func (t *Txn) Shareable(s tine.SegmentID) bool { return t.line.space.segs[s] != nil }

@@ -1,4 +1,4 @@
-package meta
+package timeline
 
 import (
 	"context"
@@ -239,3 +239,33 @@ func (e *Engine) Stats() Stats {
 	s.RowBytes = e.Rows.Metrics().DiskBytes
 	return s
 }
+
+// Related reports whether two attachments are of one tree.
+func Related(a, b *Attachment) bool { return a.disk.tree == b.disk.tree }
+
+// EnterBoth begins an operation on what two attachments show now, in an order
+// in which any two can be entered. Neither can be exchanged until exit.
+func EnterBoth(a, b *Attachment) (va, vb *View, exit func(), err error) {
+	first, second := a, b
+	if string(first.disk.id[:]) > string(second.disk.id[:]) {
+		first, second = second, first
+	}
+	views := map[*Attachment]*View{}
+	var entered []*Attachment
+	exit = func() {
+		for _, x := range entered {
+			x.Exit()
+		}
+	}
+	for _, x := range []*Attachment{first, second} {
+		if views[x], _, err = x.Enter(0); err != nil {
+			exit()
+			return nil, nil, nil, err
+		}
+		entered = append(entered, x)
+	}
+	return views[a], views[b], exit, nil
+}
+
+// SameHead reports whether two attachments are of the head of one disk.
+func SameHead(a, b *Attachment) bool { return a.frozen == nil && b.frozen == nil && a.disk == b.disk }

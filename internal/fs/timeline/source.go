@@ -1,4 +1,4 @@
-package meta
+package timeline
 
 import (
 	"github.com/tidwall/btree"
@@ -12,7 +12,7 @@ import (
 type source interface {
 	// peek returns the key that the source stands at; false at its end.
 	peek() (record.Logical, bool, error)
-	value() found
+	value() Found
 	next()
 	close()
 }
@@ -38,7 +38,7 @@ func (s *layerSource) peek() (record.Logical, bool, error) {
 	return s.iter.Key(), true, nil
 }
 
-func (s *layerSource) value() found {
+func (s *layerSource) value() Found {
 	e := s.iter.Value()
 	return e.found(s.epoch)
 }
@@ -51,7 +51,7 @@ type stratumSource struct {
 	scan  kv.Scan
 	limit tine.Epoch
 	key   record.Logical
-	val   found
+	val   Found
 	ok    bool
 	err   error
 }
@@ -67,7 +67,7 @@ func newStratumSource(snap kv.Snapshot, s tine.StratumID, from, end record.Logic
 }
 
 func (s *stratumSource) peek() (record.Logical, bool, error) { return s.key, s.ok, s.err }
-func (s *stratumSource) value() found                        { return s.val }
+func (s *stratumSource) value() Found                        { return s.val }
 func (s *stratumSource) close()                              { s.scan.Close() }
 
 // next moves to the next row that has a version not after the limit. The

@@ -1,4 +1,4 @@
-package meta
+package timeline
 
 import (
 	"cmp"
@@ -22,7 +22,21 @@ func (t *tree) load() error {
 			return err
 		}
 	}
-	return t.recoverSegments(snap)
+	if err := t.recoverSegments(snap); err != nil {
+		return err
+	}
+	t.touchDead()
+	return nil
+}
+
+// touchDead has segments that nothing names dropped with their line's next
+// commit: a stop can come between a segment's last death and its removal.
+func (t *tree) touchDead() {
+	for _, info := range t.segs {
+		if info.live == 0 {
+			info.line.root().open.touch(info.id)
+		}
+	}
 }
 
 func (t *tree) loadTimelines(snap kv.Snapshot) error {
@@ -166,6 +180,7 @@ func (t *tree) loadTasks(snap kv.Snapshot) error {
 // of its newest epoch.
 func (t *tree) loadTouched(snap kv.Snapshot) error {
 	for _, l := range t.lines {
+		l.state.reap = l.head != nil // a stop leaves files that were open without a name
 		l.state.touched = len(l.space.segs) > 0
 		for _, s := range l.strata {
 			any, err := hasRow(snap, s, nil)

@@ -1,0 +1,87 @@
+package fusefs
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"tine.dev/tine/internal/fs/volume"
+)
+
+func cred(h *fuse.InHeader) volume.Cred {
+	return volume.Cred{UID: h.Uid, GID: h.Gid}
+}
+
+// credFor is cred for a request that makes something with the given mode.
+// Only set-group-ID depends on the caller's supplementary groups, so only then
+// are they looked up: the protocol does not carry them, and /proc costs as
+// much as a request. Kernels since 6.0 have applied the rule already.
+func credFor(h *fuse.InHeader, mode uint32) volume.Cred {
+	c := cred(h)
+	if mode&syscall.S_ISGID != 0 && c.UID != 0 {
+		c.Groups = supplementaryGroups(h.Pid)
+	}
+	return c
+}
+
+// credKilling is who changes an existing file, as far as that still matters:
+// whether set-user-ID and set-group-ID go. The kernel says so in the request,
+// as it depends on a capability and not on the user; a kernel without
+// KillPrivileges clears the bits itself before. In a mount with mapped ids
+// such requests carry no user at all.
+func credKilling(kill bool) volume.Cred {
+	const nobody = 65534
+	if kill {
+		return volume.Cred{UID: nobody, GID: nobody}
+	}
+	return volume.Cred{}
+}
+
+// killPrivileges clears set-user-ID and set-group-ID after a change for which
+// the kernel leaves that to us but does not say whether it is due.
+func (fs *fileSystem) killPrivileges(in *fuse.InHeader) error {
+	if in.Uid == 0 || fs.disabled.Has(KillPrivileges) {
+		return nil
+	}
+	n := fs.ids.node(in.NodeId)
+	a, err := fs.s.GetAttr(n)
+	if err != nil || a.Mode&(syscall.S_ISUID|syscall.S_ISGID) == 0 {
+		return err
+	}
+	_, err = fs.s.SetAttr(credKilling(true), n, volume.SetAttr{KillPriv: true})
+	return err
+}
+
+// supplementaryGroups reads the groups of a process. The process waits for
+// this very request, so its id cannot have gone to another; an id that the
+// server cannot see (another process namespace) has none.
+func supplementaryGroups(pid uint32) []uint32 {
+	if pid == 0 {
+		return nil
+	}
+	status, err := os.ReadFile("/proc/" + strconv.FormatUint(uint64(pid), 10) + "/status")
+	if err != nil {
+		return nil
+	}
+	return parseGroups(status)
+}
+
+func parseGroups(status []byte) []uint32 {
+	for line := range bytes.Lines(status) {
+		rest, ok := bytes.CutPrefix(line, []byte("Groups:"))
+		if !ok {
+			continue
+		}
+		var groups []uint32
+		for field := range bytes.FieldsSeq(rest) {
+			if g, err := strconv.ParseUint(string(field), 10, 32); err == nil {
+				groups = append(groups, uint32(g))
+			}
+		}
+		return groups
+	}
+	return nil
+}

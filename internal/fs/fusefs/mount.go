@@ -1,0 +1,327 @@
+package fusefs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"tine.dev/tine/internal/fs/volume"
+	"tine.dev/tine/internal/tine"
+)
+
+// Options say what is mounted where, and how.
+type Options struct {
+	// Dir is the directory to mount on; it must exist.
+	Dir string
+	// Attach attaches the mount to its disk; it is called once. A dead
+	// session is the caller's to see: the mount answers what the session
+	// answers.
+	Attach func(context.Context, volume.AttachOptions) (*volume.Session, error)
+	// ReadOnly mounts read-only. Checkpoints always are.
+	ReadOnly bool
+	// AllowOther lets other users than the server's in. A server that runs
+	// as root always does, as the modes of the files decide.
+	AllowOther bool
+	// AllowSUID and AllowDev make set-user-ID programs and device nodes on
+	// the disk work. Off unless the content of the disk is trusted.
+	AllowSUID, AllowDev bool
+	// IDMapped allows bind mounts of it that map user ids.
+	IDMapped bool
+	// CacheNone is the strict mode for disks that many machines write: the
+	// kernel keeps no names, attributes or pages.
+	CacheNone bool
+	// Writeback lets the kernel gather small writes before it passes them
+	// on. It reorders what a crash can lose, and makes small files slower.
+	// The kernel then believes no size or time of a file but its own, so
+	// the mount must have the disk for itself: New fails if it has not, and
+	// what other sessions write later is seen only in part.
+	Writeback bool
+	// Disable turns kernel features off.
+	Disable Features
+	// Source is what df and /proc/mounts show; empty is "tine".
+	Source string
+	Logger *slog.Logger
+	// Trace logs every request and reply. Slow.
+	Trace bool
+}
+
+// Mount is a mounted disk. Its methods may be called from any goroutine.
+type Mount struct {
+	dir      string
+	log      *slog.Logger
+	features Features
+	dev      uint64 // st_dev of everything in it
+	epochs   bool   // the kernel takes epoch notifications
+	dirty    bool   // the kernel may hold writes back
+
+	// fs is nil until the first request can come; the session may call back
+	// before. What is set in serve is set before fs.
+	fs      atomic.Pointer[fileSystem]
+	session *volume.Session
+	notify  *os.File // our duplicate of the /dev/fuse descriptor
+
+	// pathMu is held around system calls that reach the mount by its path,
+	// so that a flush does not make an unmount find it busy.
+	pathMu sync.Mutex
+
+	done chan struct{}
+	err  error // of the detach; written before done is closed
+}
+
+// New attaches a session and mounts it on a directory. It returns when the
+// mount answers. The mount lasts until Unmount, umount(8) or the end of the
+// process; ctx only bounds the call.
+//
+// Errors: tine.KindNotFound or KindNotDir for the directory, KindBusy when a
+// disk is mounted there already or Writeback meets other sessions, KindAccess when the process may not mount,
+// KindUnsupported without /dev/fuse, and whatever Attach returns.
+func New(ctx context.Context, o Options) (*Mount, error) {
+	if o.Source == "" {
+		o.Source = "tine"
+	}
+	log := o.Logger
+	if log == nil {
+		log = slog.Default()
+	}
+	dir, err := mountPoint(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	m := &Mount{dir: dir, log: log.With("mount", dir), done: make(chan struct{})}
+	m.session, err = o.Attach(ctx, volume.AttachOptions{
+		Label:      "mount " + dir,
+		ReadOnly:   o.ReadOnly,
+		Invalidate: m.invalidate,
+		Flush:      m.flush,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if o.Writeback && !m.session.ReadOnly() && m.session.Sessions() > 1 {
+		err := tine.Errorf(tine.KindBusy, "a mount with a write-back cache needs the disk for itself").
+			WithHint("mount without write-back, or detach the others first")
+		return nil, errors.Join(err, m.session.Detach(context.WithoutCancel(ctx)))
+	}
+	if err := m.serve(o); err != nil {
+		return nil, errors.Join(err, m.session.Detach(context.WithoutCancel(ctx)))
+	}
+	if err := m.settle(); err != nil {
+		return nil, errors.Join(err, m.ForceUnmount(context.WithoutCancel(ctx)))
+	}
+	return m, nil
+}
+
+// serve mounts and starts to answer. On error nothing is left behind but the
+// session.
+func (m *Mount) serve(o Options) error {
+	fs := newFileSystem(m.session, o, m.log)
+	options := serverOptions(o, m.log)
+	readOnly := o.ReadOnly || m.session.ReadOnly()
+	fd, err := mountFUSE(m.dir, o, options.MaxWrite, readOnly)
+	if err != nil {
+		return err
+	}
+	undo := func() { unix.Unmount(m.dir, unix.MNT_DETACH) }
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		undo()
+		unix.Close(fd)
+		return tine.Errorf(tine.KindIO, "cannot duplicate the descriptor of /dev/fuse: %w", err)
+	}
+	m.notify = os.NewFile(uintptr(dup), "/dev/fuse")
+	server, err := fuse.NewServer(fs, fmt.Sprintf("/dev/fd/%d", fd), options) // owns fd from here
+	if err != nil {
+		undo()
+		m.notify.Close()
+		return tine.Errorf(tine.KindIO, "the kernel and tine cannot agree on the FUSE protocol: %w", err)
+	}
+	m.features = (AllFeatures &^ o.Disable).offeredBy(server.KernelSettings().Flags64())
+	m.epochs = m.features.Has(EpochNotify) && notifyEpoch(m.notify) == nil
+	if !m.epochs {
+		m.features &^= EpochNotify
+		fs.names.start()
+	}
+	top, _ := mountedAt(m.dir)
+	m.dev = top.dev
+	m.fs.Store(fs)
+	go m.run(server)
+	return nil
+}
+
+// run answers requests until the mount is gone, then lets go of the session.
+// By then every request has been answered.
+func (m *Mount) run(server *fuse.Server) {
+	defer close(m.done)
+	server.Serve()
+	m.notify.Close()
+	m.err = m.session.Detach(context.Background())
+	if m.err != nil {
+		m.log.Error("what was written last may be lost", "error", m.err, "hint", tine.HintOf(m.err))
+	}
+}
+
+// settle waits until the mount answers and tunes what can only be tuned then.
+func (m *Mount) settle() error {
+	st, err := statMount(m.dir)
+	if err != nil {
+		return err
+	}
+	if err := setReadAhead(st.Dev); err != nil {
+		m.log.Debug("the kernel keeps its own read-ahead; large reads are slower", "error", err)
+	}
+	refusePolling(m.dir)
+	return nil
+}
+
+// Dir is the directory that the disk is mounted on.
+func (m *Mount) Dir() string { return m.dir }
+
+// Features is what this mount uses of what the kernel offers.
+func (m *Mount) Features() Features { return m.features }
+
+// Done is closed when the disk is no longer mounted, by whomever, and its
+// session is detached.
+func (m *Mount) Done() <-chan struct{} { return m.done }
+
+// Unmount flushes, unmounts and detaches the session; when it returns nil,
+// all that was written is durable. Unmounting what is no longer mounted is no
+// error.
+//
+// While programs use the mount nothing is unmounted and the error is of kind
+// tine.KindBusy and names some of them. When ctx ends first the error is its
+// cause; the unmount goes on.
+func (m *Mount) Unmount(ctx context.Context) error {
+	err := m.atPath(ctx, func() error {
+		switch err := unix.Unmount(m.dir, unix.UMOUNT_NOFOLLOW); err {
+		case nil, unix.EINVAL, unix.ENOENT:
+			return nil
+		case unix.EBUSY:
+			return busyError(m.dir)
+		default:
+			return tine.Errorf(tine.KindIO, "cannot unmount %s: %w", m.dir, err)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return m.wait(ctx)
+}
+
+// ForceUnmount is Unmount for a server that has to stop: programs that still
+// use the mount do not keep it; their next use fails with ENOTCONN. What they
+// have written before is flushed and durable all the same.
+func (m *Mount) ForceUnmount(ctx context.Context) error {
+	if err := m.flush(ctx); err != nil {
+		m.log.Warn("could not flush before unmounting", "error", err)
+	}
+	err := m.atPath(ctx, func() error {
+		err := unix.Unmount(m.dir, unix.MNT_FORCE|unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if err != nil && err != unix.EINVAL && err != unix.ENOENT {
+			return tine.Errorf(tine.KindIO, "cannot unmount %s: %w", m.dir, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return m.wait(ctx)
+}
+
+// wait waits for the end of the serve loop. It does not end while the mount
+// is visible at another place.
+func (m *Mount) wait(ctx context.Context) error {
+	select {
+	case <-m.done:
+		return m.err
+	case <-ctx.Done():
+	}
+	if others := otherPlaces(m.dev); len(others) > 0 {
+		return tine.Errorf(tine.KindBusy, "the disk is unmounted from %s but still mounted on %s", m.dir, others[0]).
+			WithHint("unmount it there too: umount %s", others[0])
+	}
+	return tine.Errorf(tine.KindBusy, "the disk is unmounted from %s, but not all programs have let go of it: %w", m.dir, context.Cause(ctx))
+}
+
+// atPath runs f, which names the mount by its path, if the path still leads
+// to the mount; if not there is nothing to do for f. f may block for as long
+// as the kernel likes; ctx ends only the waiting.
+func (m *Mount) atPath(ctx context.Context, f func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		m.pathMu.Lock()
+		defer m.pathMu.Unlock()
+		select {
+		case <-m.done:
+			result <- nil
+			return
+		default:
+		}
+		switch dev, err := deviceAt(m.dir); {
+		case err != nil:
+			result <- err
+		case dev != m.dev && covered(m.dir, m.dev):
+			result <- tine.Errorf(tine.KindBusy, "something else is mounted over the disk on %s", m.dir).
+				WithHint("unmount that first: umount %s", m.dir)
+		case dev != m.dev:
+			result <- nil
+		default:
+			result <- f()
+		}
+	}()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return tine.Errorf(tine.KindUnavailable, "%s does not answer: %w", m.dir, context.Cause(ctx))
+	}
+}
+
+// flush pushes the pages that the kernel holds dirty to the session: syncfs
+// on a descriptor of its own, because one that was kept open would keep the
+// mount busy. The session calls it before a fork, with no lock held.
+func (m *Mount) flush(ctx context.Context) error {
+	fs := m.fs.Load()
+	if fs == nil {
+		return nil // not mounted yet
+	}
+	err := m.atPath(ctx, func() error {
+		err := syncAt(m.dir, m.dev)
+		if err == nil && fs.writeback {
+			fs.settleWrites()
+		}
+		return err
+	})
+	if err != nil && !fs.writeback && tine.KindOf(err) == tine.KindBusy {
+		// Without a write-back cache all writes have passed; what is left
+		// are stores to mappings, which are seen after msync only (F3).
+		return nil
+	}
+	return err
+}
+
+// CleanStale removes the dead mount of a server that has crashed from dir. It
+// touches nothing else: a live mount, another file system or a plain
+// directory stay as they are.
+func CleanStale(dir string) error {
+	for {
+		var st unix.Stat_t
+		if err := unix.Stat(dir, &st); err != syscall.ENOTCONN && err != syscall.ECONNABORTED {
+			return nil
+		}
+		if top, ok := mountedAt(dir); !ok || top.fsType != fsType {
+			return tine.Errorf(tine.KindBusy, "%s is a dead mount, but not one of tine", dir).
+				WithHint("see what it is with findmnt %s, and unmount it", dir)
+		}
+		if err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			return tine.Errorf(tine.KindIO, "cannot remove the dead mount on %s: %w", dir, err)
+		}
+	}
+}

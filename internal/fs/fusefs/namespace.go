@@ -1,0 +1,82 @@
+package fusefs
+
+import (
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"tine.dev/tine/internal/fs/volume"
+)
+
+// made answers a request that has made something with a name.
+func (fs *fileSystem) made(op string, parent uint64, a *volume.Attr, n volume.Node, err error, out *fuse.EntryOut) fuse.Status {
+	if err != nil {
+		return fs.status(op, parent, err)
+	}
+	before := fs.plain.before()
+	fs.fillEntry(out, a, n, fs.timeouts())
+	fs.plain.note(out.NodeId, a, before)
+	return fuse.OK
+}
+
+// remember notes names in the root directory, see rootNames.
+func (fs *fileSystem) remember(parent uint64, name string) {
+	if parent == fuse.FUSE_ROOT_ID {
+		fs.names.add(name)
+	}
+}
+
+// Mknod makes a file, fifo, socket or device node.
+func (fs *fileSystem) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
+	fs.remember(in.NodeId, name)
+	a, n, err := fs.s.Mknod(credFor(&in.InHeader, in.Mode), fs.ids.node(in.NodeId), name, in.Mode, in.Rdev)
+	return fs.made("mknod", in.NodeId, &a, n, err, out)
+}
+
+// Mkdir makes a directory.
+func (fs *fileSystem) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
+	fs.remember(in.NodeId, name)
+	a, n, err := fs.s.Mkdir(credFor(&in.InHeader, in.Mode), fs.ids.node(in.NodeId), name, in.Mode&^syscall.S_IFMT)
+	return fs.made("mkdir", in.NodeId, &a, n, err, out)
+}
+
+// Symlink makes a symbolic link.
+func (fs *fileSystem) Symlink(_ <-chan struct{}, in *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
+	fs.remember(in.NodeId, name)
+	a, n, err := fs.s.Symlink(cred(in), fs.ids.node(in.NodeId), name, target)
+	return fs.made("symlink", in.NodeId, &a, n, err, out)
+}
+
+// Readlink returns the target of a symbolic link.
+func (fs *fileSystem) Readlink(_ <-chan struct{}, in *fuse.InHeader) ([]byte, fuse.Status) {
+	target, err := fs.s.Readlink(fs.ids.node(in.NodeId))
+	if err != nil {
+		return nil, fs.status("readlink", in.NodeId, err)
+	}
+	return []byte(target), fuse.OK
+}
+
+// Link gives a node another name.
+func (fs *fileSystem) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
+	fs.remember(in.NodeId, name)
+	n := fs.ids.node(in.Oldnodeid)
+	a, err := fs.s.Link(cred(&in.InHeader), n, fs.ids.node(in.NodeId), name)
+	return fs.made("link", in.NodeId, &a, n, err, out)
+}
+
+// Unlink removes a name of anything but a directory.
+func (fs *fileSystem) Unlink(_ <-chan struct{}, in *fuse.InHeader, name string) fuse.Status {
+	return fs.status("unlink", in.NodeId, fs.s.Unlink(cred(in), fs.ids.node(in.NodeId), name))
+}
+
+// Rmdir removes an empty directory.
+func (fs *fileSystem) Rmdir(_ <-chan struct{}, in *fuse.InHeader, name string) fuse.Status {
+	return fs.status("rmdir", in.NodeId, fs.s.Rmdir(cred(in), fs.ids.node(in.NodeId), name))
+}
+
+// Rename moves or exchanges names, as renameat2(2).
+func (fs *fileSystem) Rename(_ <-chan struct{}, in *fuse.RenameIn, oldName, newName string) fuse.Status {
+	fs.remember(in.Newdir, newName)
+	err := fs.s.Rename(cred(&in.InHeader), fs.ids.node(in.NodeId), oldName, fs.ids.node(in.Newdir), newName, in.Flags)
+	return fs.status("rename", in.NodeId, err)
+}

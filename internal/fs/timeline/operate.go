@@ -1,0 +1,185 @@
+package timeline
+
+import (
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/segment"
+	"tine.dev/tine/internal/tine"
+)
+
+// This file is what the file system's rules are written against: reading and
+// changing the rows of a view, staging data, counting.
+
+// Read runs fn with a reader of the view, with the line's lock held for
+// reading.
+func (v *View) Read(fn func(*Reader) error) error {
+	l := v.line.root()
+	l.mu.RLock()
+	for l.merged.Load() != nil {
+		l.mu.RUnlock()
+		l = l.root()
+		l.mu.RLock()
+	}
+	defer l.mu.RUnlock()
+	if err := l.commits.failed; err != nil {
+		return err
+	}
+	r := v.reader()
+	defer r.close()
+	return fn(r)
+}
+
+// ReadBoth runs fn with readers of two views, entering their lines in an order
+// in which any two can be.
+func ReadBoth(a, b *View, fn func(ra, rb *Reader) error) error {
+	x, y := a.line.root(), b.line.root()
+	switch {
+	case x == y:
+		return a.Read(func(ra *Reader) error {
+			rb := b.reader()
+			defer rb.close()
+			return fn(ra, rb)
+		})
+	case string(x.id[:]) > string(y.id[:]):
+		return ReadBoth(b, a, func(rb, ra *Reader) error { return fn(ra, rb) })
+	}
+	return a.Read(func(ra *Reader) error {
+		return b.Read(func(rb *Reader) error { return fn(ra, rb) })
+	})
+}
+
+// Change runs fn as one operation on the head, at one moment of its history.
+// A frozen view is tine.ErrReadOnly. What fn has done when it fails stays
+// done: it checks first and changes last.
+func (v *View) Change(fn func(*Txn) error) error {
+	if v.epoch != tine.Head {
+		return tine.ErrReadOnly
+	}
+	l := v.line
+	if err := l.admit(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t, err := l.begin()
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	err = fn(t)
+	if !l.open.empty() || l.counters.dirty {
+		l.changed()
+	}
+	return err
+}
+
+// Frozen reports that the view never changes.
+func (v *View) Frozen() bool { return v.epoch != tine.Head }
+
+// Full reports that the device had no room when something was last committed.
+func (v *View) Full() bool { return v.line.tree.engine.full.Load() }
+
+// Staged is data at the end of the line's open segment. It counts for nothing
+// until a row names it (Txn.Name).
+type Staged struct {
+	info *segInfo
+	Off  int64 // in the segment
+	Len  int64
+}
+
+// Segment returns the segment that the data lies in.
+func (s Staged) Segment() tine.SegmentID { return s.info.id }
+
+// Stage appends data to the line's open segment. p may be reused when it
+// returns. It may be called within an operation or, better, before.
+func (v *View) Stage(p []byte) (Staged, error) {
+	info, off, err := v.line.appendData(p)
+	return Staged{info, off, int64(len(p))}, err
+}
+
+// Stage is View.Stage within an operation.
+func (t *Txn) Stage(p []byte) (Staged, error) { return t.view.Stage(p) }
+
+// Name makes the staged data's segment one of the line's and counts n of its
+// bytes as named by a row.
+func (t *Txn) Name(s Staged, n int64) {
+	t.adopt(s.info)
+	if n != 0 {
+		t.addLive(s.info, n)
+	}
+}
+
+// Pin opens an extent's segment for reading; the handle outlives the
+// operation.
+func (r *Reader) Pin(id tine.SegmentID) (*segment.Handle, error) { return r.view.line.tree.pin(id) }
+
+// Now is the time of the operation, in nanoseconds since 1970.
+func (t *Txn) Now() int64 { return t.now }
+
+// Epoch is the birth of what the operation writes.
+func (t *Txn) Epoch() tine.Epoch { return t.line.epoch }
+
+// NextIno takes the next inode number, which was never used in this line.
+func (t *Txn) NextIno() tine.Ino {
+	c := &t.line.counters
+	c.NextIno++
+	c.dirty = true
+	return c.NextIno - 1
+}
+
+// NextCookie takes the next place in the paging order of directories.
+func (t *Txn) NextCookie() uint64 {
+	c := &t.line.counters
+	c.NextCookie++
+	c.dirty = true
+	return c.NextCookie - 1
+}
+
+// Handles returns the open state of an inode, nil if it has no handle.
+func (t *Txn) Handles(ino tine.Ino) *Handles { return t.line.opens[ino] }
+
+// Opened returns the open state of an inode, making it if there is none.
+func (t *Txn) Opened(ino tine.Ino) *Handles {
+	l := t.line
+	h := l.opens[ino]
+	if h == nil {
+		if l.opens == nil {
+			l.opens = map[tine.Ino]*Handles{}
+		}
+		h = &Handles{}
+		l.opens[ino] = h
+	}
+	return h
+}
+
+// Closed forgets the open state of an inode.
+func (t *Txn) Closed(ino tine.Ino) { delete(t.line.opens, ino) }
+
+// Inherited reports whether a version belongs to an ancestor of the line.
+func (t *Txn) Inherited(f Found) bool { return f.Birth <= t.line.branch }
+
+// ReapLater has the janitor call Options.Reap for the line.
+func (t *Txn) ReapLater() {
+	t.line.state.reap = true
+	t.line.tree.engine.janitor.wake()
+}
+
+// Totals returns the inodes and bytes of data that the view shows, open files
+// without a name included.
+func (r *Reader) Totals() (inodes, bytes int64, err error) {
+	l := r.view.line.root()
+	if r.view.epoch == tine.Head && l.counters.loaded {
+		inodes, bytes = l.counters.Inodes, l.counters.Bytes
+		for _, h := range l.opens {
+			if h.Orphan {
+				inodes, bytes = inodes+1, bytes+h.Bytes
+			}
+		}
+		return inodes, bytes, nil
+	}
+	f, err := r.Get(record.TableKey(record.TableCounters))
+	if err != nil || !f.Exists() {
+		return 0, 0, err
+	}
+	c, err := record.DecodeCounters(f.Val)
+	return c.Inodes, c.Bytes, err
+}

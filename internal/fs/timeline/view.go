@@ -1,0 +1,322 @@
+package timeline
+
+import (
+	"bytes"
+	"slices"
+	"sync/atomic"
+
+	"tine.dev/tine/internal/fs/kv"
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/tine"
+)
+
+// View is a line as it is at an epoch: frozen, or the head, which moves.
+type View struct {
+	line  *line
+	epoch tine.Epoch // tine.Head for the head
+	path  atomic.Pointer[path]
+}
+
+// path is what a view's look-ups ask, in order, as of a version of the tree's
+// topology. Limits are the view's epoch or a branch epoch, never the range of
+// a stratum: rows move between the strata of one line (folding), and a path
+// collected before the move must find them after it.
+type path struct {
+	version uint64
+	hops    []hop
+}
+
+type hop struct {
+	line   *line
+	strata []tine.StratumID // newest first
+	limit  tine.Epoch
+}
+
+// hops returns the view's path, computing it when the topology has changed.
+func (v *View) hops() []hop {
+	t := v.line.tree
+	if p := v.path.Load(); p != nil && p.version == t.version.Load() {
+		return p.hops
+	}
+	t.topo.RLock()
+	defer t.topo.RUnlock()
+	p := &path{version: t.version.Load()}
+	limit := v.epoch
+	for l := v.line.root(); l != nil; {
+		strata := slices.Clone(l.strata)
+		slices.Reverse(strata)
+		p.hops = append(p.hops, hop{l, strata, limit})
+		limit = l.branch
+		if l.parent == nil {
+			break
+		}
+		l = l.parent.root()
+	}
+	v.path.Store(p)
+	return p.hops
+}
+
+// Found is what a look-up gives: a value, a tombstone or nothing, and the
+// birth of the version.
+type Found struct {
+	Val   []byte
+	Birth tine.Epoch
+	Kind  Kind
+}
+
+// Exists reports that there is a value.
+func (f Found) Exists() bool { return f.Kind == Value }
+
+// Kind tells what a look-up has found.
+type Kind uint8
+
+// The kinds.
+const (
+	Nothing   Kind = iota // neither a value nor a tombstone, anywhere
+	Tombstone             // deleted
+	Value
+)
+
+// Reader looks up rows of a view. It is made for one operation, with line.mu
+// held at least for reading until close.
+//
+// The order in which it collects what it asks makes it safe against
+// everything that runs beside it: first the path, then the layers, then the
+// snapshot. A layer is dropped only after it is applied, so a row is in a
+// layer that the Reader holds or in the snapshot that it takes later. A
+// stratum leaves the path only after its rows were moved, so a later snapshot
+// has them where the path leads.
+type Reader struct {
+	view   *View
+	hops   []hop
+	layers [][]*layer // per hop, newest first
+	open   *layer     // the line's own open layer; nil for frozen views
+	snap   kv.Snapshot
+	key    []byte
+}
+
+// Reader returns a Reader of the view; the caller holds line.mu.
+func (v *View) reader() *Reader {
+	r := &Reader{view: v, hops: v.hops()}
+	r.layers = make([][]*layer, len(r.hops))
+	for i := range r.hops {
+		r.layers[i] = r.hops[i].line.layers()
+	}
+	if l := r.hops[0].line; v.epoch == tine.Head {
+		r.open = l.open
+	}
+	return r
+}
+
+func (r *Reader) close() {
+	if r.snap != nil {
+		r.snap.Close()
+		r.snap = nil
+	}
+}
+
+func (r *Reader) snapshot() kv.Snapshot {
+	if r.snap == nil {
+		r.snap = r.view.line.tree.engine.Rows.Snapshot()
+	}
+	return r.snap
+}
+
+// Get finds the newest version of the row in the view. The value is a copy.
+func (r *Reader) Get(l record.Logical) (Found, error) { return r.at(l, tine.Head) }
+
+// at finds the newest version not after limit, a restriction that holds on
+// every hop: it is how the version under a version is Found.
+func (r *Reader) at(l record.Logical, limit tine.Epoch) (Found, error) {
+	if r.open != nil && r.open.epoch <= limit {
+		if e, ok := r.open.rows.Get(l); ok {
+			return e.found(r.open.epoch), nil
+		}
+	}
+	for i := range r.hops {
+		h := &r.hops[i]
+		upTo := min(limit, h.limit)
+		layers := r.layers[i]
+		for j := len(layers) - 1; j >= 0; j-- {
+			if layers[j].epoch > upTo {
+				continue
+			}
+			if e, ok := layers[j].rows.Get(l); ok {
+				return e.found(layers[j].epoch), nil
+			}
+		}
+		if h.line.bare() {
+			continue
+		}
+		for _, s := range h.strata {
+			r.key = record.AppendKey(r.key[:0], s, l)
+			v, birth, ok, err := r.snapshot().Newest(r.key, upTo)
+			if err != nil {
+				return Found{}, err
+			}
+			if ok {
+				return decodeRow(v, birth), nil
+			}
+		}
+	}
+	return Found{}, nil
+}
+
+// tombstone is the value of a deleted row. Every other value starts with a
+// format byte, which is never 0.
+var tombstone = []byte{0}
+
+func decodeRow(v []byte, birth tine.Epoch) Found {
+	if len(v) == 1 && v[0] == 0 {
+		return Found{Birth: birth, Kind: Tombstone}
+	}
+	return Found{Val: bytes.Clone(v), Birth: birth, Kind: Value}
+}
+
+func (e *entry) found(birth tine.Epoch) Found {
+	switch {
+	case e.gone:
+		return Found{}
+	case e.tomb:
+		return Found{Birth: birth, Kind: Tombstone}
+	}
+	return Found{Val: e.val, Birth: birth, Kind: Value}
+}
+
+// bare reports that no row of the line has ever been committed, so that its
+// strata need not be asked: a fork costs its readers nothing until it is
+// written.
+func (l *line) bare() bool { return !l.state.stored.Load() }
+
+// version is one version of a row in a line.
+type version struct {
+	birth tine.Epoch
+	val   []byte
+	tomb  bool
+}
+
+// versions returns all versions of the row in the Reader's own line, oldest
+// first, with what its layers have changed.
+func (r *Reader) versions(l record.Logical) ([]version, error) {
+	var vs []version
+	h := &r.hops[0]
+	if !h.line.bare() {
+		for _, s := range h.strata {
+			prefix := record.AppendKey(nil, s, l)
+			scan, err := r.snapshot().Scan(prefix, record.PrefixEnd(prefix), nil)
+			if err != nil {
+				return nil, err
+			}
+			for scan.Next() {
+				p, birth, ok := record.SplitEpoch(scan.Key())
+				if ok && len(p) == len(prefix) {
+					f := decodeRow(scan.Value(), birth)
+					vs = append(vs, version{birth, f.Val, f.Kind == Tombstone})
+				}
+			}
+			err = scan.Err()
+			scan.Close()
+			if err != nil {
+				return nil, err
+			}
+		}
+		slices.SortFunc(vs, func(a, b version) int {
+			if a.birth < b.birth {
+				return -1
+			}
+			return 1
+		})
+	}
+	for _, y := range r.layers[0] {
+		vs = y.amend(l, vs)
+	}
+	if r.open != nil {
+		vs = r.open.amend(l, vs)
+	}
+	return vs, nil
+}
+
+// amend applies what the layer does to the versions of one row.
+func (y *layer) amend(l record.Logical, vs []version) []version {
+	for _, birth := range y.frees[l] {
+		vs = slices.DeleteFunc(vs, func(v version) bool { return v.birth == birth })
+	}
+	e, ok := y.rows.Get(l)
+	if !ok {
+		return vs
+	}
+	vs = slices.DeleteFunc(vs, func(v version) bool { return v.birth == e.replaces || v.birth == y.epoch })
+	if !e.gone {
+		vs = append(vs, version{y.epoch, e.val, e.tomb})
+	}
+	return vs
+}
+
+// Scan calls fn for the newest version of each row whose logical key is in
+// [from, end), in order, tombstones left out, until fn returns false.
+func (r *Reader) Scan(from, end record.Logical, fn func(record.Logical, Found) (bool, error)) error {
+	var sources []source
+	defer func() {
+		for _, s := range sources {
+			s.close()
+		}
+	}()
+	add := func(s source) { sources = append(sources, s) }
+	if r.open != nil {
+		add(newLayerSource(r.open, from, end))
+	}
+	for i := range r.hops {
+		h := &r.hops[i]
+		for j := len(r.layers[i]) - 1; j >= 0; j-- {
+			if y := r.layers[i][j]; y.epoch <= h.limit {
+				add(newLayerSource(y, from, end))
+			}
+		}
+		if h.line.bare() {
+			continue
+		}
+		for _, s := range h.strata {
+			src, err := newStratumSource(r.snapshot(), s, from, end, h.limit)
+			if err != nil {
+				return err
+			}
+			add(src)
+		}
+	}
+	return merge(sources, fn)
+}
+
+// merge walks the sources in key order; of several with the same key the
+// first, which is the newest, wins.
+func merge(sources []source, fn func(record.Logical, Found) (bool, error)) error {
+	for {
+		best := -1
+		var key record.Logical
+		for i, s := range sources {
+			k, ok, err := s.peek()
+			if err != nil {
+				return err
+			}
+			if ok && (best < 0 || k < key) {
+				best, key = i, k
+			}
+		}
+		if best < 0 {
+			return nil
+		}
+		f := sources[best].value()
+		for _, s := range sources {
+			if k, ok, err := s.peek(); err != nil {
+				return err
+			} else if ok && k == key {
+				s.next()
+			}
+		}
+		if f.Kind != Value {
+			continue
+		}
+		if more, err := fn(key, f); err != nil || !more {
+			return err
+		}
+	}
+}

@@ -26,6 +26,9 @@ func (v View) Create(c Cred, parent tine.Ino, name string, what NewNode) (a Attr
 	if len(what.Target) > tine.MaxSymlinkBytes {
 		return a, tine.ErrNameTooLong
 	}
+	if v.Full() {
+		return a, tine.ErrNoSpace
+	}
 	err = v.change(func(t *txn) error {
 		p, err := t.livingDir(parent)
 		if err != nil {

@@ -210,13 +210,13 @@ func (t *tree) foldOne(ctx context.Context) (bool, error) {
 }
 
 // foldPair chooses the neighbours whose smaller one is smallest.
-func (l *line) foldPair() (from, to tine.StratumID, err error) {
+func (l *line) foldPair() (from, to *stratum, err error) {
 	strata := l.strataNow()
 	snap := l.tree.engine.Rows.Snapshot()
 	defer snap.Close()
 	sizes := make([]int, len(strata))
 	for i, s := range strata {
-		if sizes[i], err = countRows(snap, s, foldCount); err != nil {
+		if sizes[i], err = countRows(snap, s.id, foldCount); err != nil {
 			return from, to, err
 		}
 	}
@@ -255,11 +255,11 @@ const foldBatch = 1024
 
 // foldStep moves some rows; done reports that the stratum is empty and gone.
 // It runs in the line's committer.
-func (l *line) foldStep(from, to tine.StratumID) (done bool, err error) {
+func (l *line) foldStep(from, to *stratum) (done bool, err error) {
 	t := l.tree
 	snap := t.engine.Rows.Snapshot()
 	defer snap.Close()
-	scan, err := snap.Scan(from[:], record.PrefixEnd(from[:]), nil)
+	scan, err := snap.Scan(from.id[:], record.PrefixEnd(from.id[:]), nil)
 	if err != nil {
 		return false, err
 	}
@@ -276,7 +276,8 @@ func (l *line) foldStep(from, to tine.StratumID) (done bool, err error) {
 		if n >= foldBatch && k != last {
 			return false, t.engine.Rows.Commit(b, false)
 		}
-		b.Set(record.Key(to, k, e), scan.Value())
+		to.note(k)
+		b.Set(record.Key(to.id, k, e), scan.Value())
 		b.Delete(scan.Key())
 		last = k
 		n++
@@ -295,13 +296,13 @@ func (l *line) foldStep(from, to tine.StratumID) (done bool, err error) {
 // dropStratum ends a fold: the stratum is empty, so look-ups leave it out from
 // now on, and the line's record follows. A crash in between leaves an empty
 // stratum in the record, which is folded again.
-func (l *line) dropStratum(s tine.StratumID) {
+func (l *line) dropStratum(s *stratum) {
 	t := l.tree
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l.mu.Lock()
 	t.topo.Lock()
-	l.strata = slices.DeleteFunc(slices.Clone(l.strata), func(x tine.StratumID) bool { return x == s })
+	l.strata = slices.DeleteFunc(slices.Clone(l.strata), func(x *stratum) bool { return x == s })
 	t.topo.Unlock()
 	t.version.Add(1)
 	l.mu.Unlock()

@@ -226,6 +226,9 @@ func (l *line) apply(y *layer) error {
 			b.Discard()
 			break
 		}
+		if !y.grows || e.full.Load() {
+			b.AllowLow()
+		}
 		err := e.Rows.Commit(b, true)
 		if err == nil {
 			break
@@ -235,7 +238,6 @@ func (l *line) apply(y *layer) error {
 			return err
 		}
 	}
-	e.full.Store(false)
 	e.Crash.At(crashpoint.BatchApplied)
 	for i, s := range y.ends {
 		s.info.settle(s.end, hardened[i], l.id)
@@ -265,19 +267,21 @@ func (l *line) placeSegment(b kv.Batch, s segmentEnd, h segment.Hardened) {
 // buildRows puts a layer's rows into the batch: new versions into the newest
 // stratum, deletions into every stratum that may hold the version.
 func (l *line) buildRows(b kv.Batch, y *layer) {
-	active := l.strata[len(l.strata)-1]
+	strata := l.strataNow()
+	active := strata[len(strata)-1]
 	var key []byte
 	y.rows.Scan(func(k record.Logical, e entry) bool {
 		if e.replaces != 0 && (e.replaces != y.epoch || e.gone) {
-			for _, s := range l.strata {
-				key = record.AppendEpoch(record.AppendKey(key[:0], s, k), e.replaces)
+			for _, s := range strata {
+				key = record.AppendEpoch(record.AppendKey(key[:0], s.id, k), e.replaces)
 				b.Delete(key)
 			}
 		}
 		if e.gone {
 			return true
 		}
-		key = record.AppendEpoch(record.AppendKey(key[:0], active, k), y.epoch)
+		active.note(k)
+		key = record.AppendEpoch(record.AppendKey(key[:0], active.id, k), y.epoch)
 		if e.tomb {
 			b.Set(key, tombstone)
 		} else {
@@ -287,8 +291,8 @@ func (l *line) buildRows(b kv.Batch, y *layer) {
 	})
 	for k, births := range y.frees {
 		for _, birth := range births {
-			for _, s := range l.strata {
-				key = record.AppendEpoch(record.AppendKey(key[:0], s, k), birth)
+			for _, s := range strata {
+				key = record.AppendEpoch(record.AppendKey(key[:0], s.id, k), birth)
 				b.Delete(key)
 			}
 		}
@@ -298,8 +302,10 @@ func (l *line) buildRows(b kv.Batch, y *layer) {
 	}
 }
 
-// waitForSpace marks the device as full and waits a little for room. It gives
-// up when the engine closes.
+// waitForSpace marks the device as full, which refuses whatever makes a disk
+// larger, and waits a little for room. What was accepted before is bounded, and
+// is tried again from the store's reserve, so that deletions behind it can give
+// space back. It gives up when the engine closes.
 func (e *Engine) waitForSpace() bool {
 	e.full.Store(true)
 	select {
@@ -308,6 +314,27 @@ func (e *Engine) waitForSpace() bool {
 	case <-time.After(100 * time.Millisecond):
 		return e.check() == nil
 	}
+}
+
+// probeInterval is how often a full device is asked whether it has room again.
+const probeInterval = 200 * time.Millisecond
+
+// noRoom reports whether the device was full at the last try, and tries again
+// now and then with a batch that changes nothing.
+func (e *Engine) noRoom() bool {
+	if !e.full.Load() {
+		return false
+	}
+	now, last := time.Now().UnixNano(), e.probed.Load()
+	if now-last < int64(probeInterval) || !e.probed.CompareAndSwap(last, now) {
+		return true
+	}
+	b := e.Rows.NewBatch()
+	b.Delete(record.Key(tine.TenantID{}, record.TableKey(record.TableTask), 0))
+	if e.Rows.Commit(b, false) == nil {
+		e.full.Store(false)
+	}
+	return e.full.Load()
 }
 
 // afterCommit does what may happen only once a commit is durable: it removes

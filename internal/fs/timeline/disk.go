@@ -112,7 +112,7 @@ func (e *Engine) Create(ctx context.Context, tenant tine.TenantID, name string, 
 	t.loaded = true
 	t.mu.Lock()
 	l := t.newLine(tine.NewID[tine.TimelineID](now), nil, 0)
-	l.strata = []tine.StratumID{tine.NewID[tine.StratumID](now)}
+	l.strata = newStrata(now)
 	d := t.newDisk(name, l, now.UnixNano())
 	l.state.touched, l.state.written = true, true
 	l.state.stored.Store(true)
@@ -120,9 +120,9 @@ func (e *Engine) Create(ctx context.Context, tenant tine.TenantID, name string, 
 	var r rows
 	r.set(record.Key(tenant, record.IDKey(record.TableTree, t.id), 0), t.rec.Append(nil))
 	for _, row := range first {
-		r.set(record.Key(l.strata[0], row.Key, l.epoch), row.Value)
+		r.set(record.Key(l.strata[0].id, row.Key, l.epoch), row.Value)
 	}
-	r.set(record.Key(l.strata[0], record.TableKey(record.TableCounters), l.epoch), l.counters.Append(nil))
+	r.set(record.Key(l.strata[0].id, record.TableKey(record.TableCounters), l.epoch), l.counters.Append(nil))
 	t.setTimeline(&r, l)
 	t.setDisk(&r, d)
 	t.setLog(&r, d, d.entry(now.UnixNano(), "create", "", a))

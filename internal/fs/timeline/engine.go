@@ -3,6 +3,7 @@ package timeline
 import (
 	"cmp"
 	"context"
+	"hash/maphash"
 	"log/slog"
 	"slices"
 	"sync"
@@ -81,8 +82,10 @@ type Engine struct {
 	trash   map[diskName][]*Disk // removed disks, in the order of their removal
 	closed  bool
 	poison  atomic.Pointer[tine.Error]
-	full    atomic.Bool // the device had no room at the last try
+	full    atomic.Bool  // the device had no room at the last try
+	probed  atomic.Int64 // when the device was last asked for room, in nanoseconds
 	janitor janitor
+	seed    maphash.Seed // of the presence filters
 }
 
 type diskName struct {
@@ -96,6 +99,7 @@ type diskName struct {
 func Open(o Options) (*Engine, error) {
 	o.setDefaults()
 	e := &Engine{Options: o, trees: map[tine.TreeID]*tree{}, disks: map[tine.DiskID]*Disk{}, names: map[diskName]*Disk{}, trash: map[diskName][]*Disk{}}
+	e.seed = maphash.MakeSeed()
 	e.janitor.init(e)
 	if err := e.loadCatalog(); err != nil {
 		return nil, err

@@ -83,7 +83,7 @@ func (d *Disk) Fork(cp string, names []string, a Actor) ([]*Disk, Step, error) {
 	p.line.mu.Lock()
 	for _, name := range names {
 		child := t.newLine(tine.NewID[tine.TimelineID](now), p.line, p.epoch)
-		child.strata = []tine.StratumID{tine.NewID[tine.StratumID](now)}
+		child.strata = newStrata(now)
 		p.line.adopt(child)
 		k := t.newDisk(name, child, now.UnixNano())
 		k.rec.Origin, k.rec.Forked = from, d.id

@@ -81,9 +81,9 @@ func (l *line) lastStepLocked() *step {
 // (after, upTo], a few rows at a time, as commits of the line.
 func (l *line) freeBorn(ctx context.Context, after, upTo tine.Epoch) error {
 	for _, s := range l.strataNow() {
-		cursor := s[:]
+		cursor := s.id[:]
 		for cursor != nil {
-			next, err := l.freeStep(s, cursor, kv.Born{After: after, UpTo: upTo})
+			next, err := l.freeStep(s.id, cursor, kv.Born{After: after, UpTo: upTo})
 			if err != nil {
 				return err
 			}
@@ -97,7 +97,7 @@ func (l *line) freeBorn(ctx context.Context, after, upTo tine.Epoch) error {
 	return nil
 }
 
-func (l *line) strataNow() []tine.StratumID {
+func (l *line) strataNow() []*stratum {
 	l.tree.topo.RLock()
 	defer l.tree.topo.RUnlock()
 	return slices.Clone(l.strata)
@@ -252,7 +252,7 @@ func (t *tree) remove(r *rows, l *line) {
 	e := t.engine
 	l.mu.Lock()
 	for _, s := range l.strata {
-		r.delPrefix(s[:])
+		r.delPrefix(s.id[:])
 	}
 	var dead []deadSegment
 	for id, info := range l.space.segs {

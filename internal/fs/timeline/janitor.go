@@ -103,6 +103,7 @@ func (j *janitor) step(ctx context.Context, t *tree) (bool, error) {
 		func() (bool, error) { return t.reapOne(ctx) },
 		func() (bool, error) { return t.foldOne(ctx) },
 		func() (bool, error) { return t.commitOne(ctx) },
+		func() (bool, error) { return t.filterOne(ctx) },
 	} {
 		if did, err := piece(); did || err != nil {
 			return did, err

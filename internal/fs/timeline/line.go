@@ -22,7 +22,7 @@ type line struct {
 	// What connects lines: written with tree.mu, line.mu and tree.topo held,
 	// read with any of them.
 	merged   atomic.Pointer[line] // not nil: this line was absorbed
-	strata   []tine.StratumID
+	strata   []*stratum
 	parent   *line
 	branch   tine.Epoch
 	first    tine.Epoch
@@ -160,7 +160,10 @@ func (l *line) floor() tine.Epoch { return max(l.pins.newest(), l.branch) }
 
 // timeline returns the line's record.
 func (l *line) timeline() record.Timeline {
-	t := record.Timeline{Strata: l.strata, Branch: l.branch, Epoch: l.epoch, First: l.first}
+	t := record.Timeline{Branch: l.branch, Epoch: l.epoch, First: l.first}
+	for _, s := range l.strata {
+		t.Strata = append(t.Strata, s.id)
+	}
 	if l.parent != nil {
 		t.Parent = l.parent.root().id
 	}

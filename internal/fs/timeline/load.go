@@ -57,7 +57,10 @@ func (t *tree) loadTimelines(snap kv.Snapshot) error {
 		}
 		id, _ := l.ID()
 		n := t.newLine(id, nil, rec.Branch)
-		n.first, n.epoch, n.strata = rec.First, rec.Epoch, rec.Strata
+		n.first, n.epoch = rec.First, rec.Epoch
+		for _, id := range rec.Strata {
+			n.strata = append(n.strata, &stratum{id: id})
+		}
 		n.open.epoch = rec.Epoch
 		parents[n] = rec.Parent
 		return nil
@@ -183,7 +186,7 @@ func (t *tree) loadTouched(snap kv.Snapshot) error {
 		l.state.reap = l.head != nil // a stop leaves files that were open without a name
 		l.state.touched = len(l.space.segs) > 0
 		for _, s := range l.strata {
-			any, err := hasRow(snap, s, nil)
+			any, err := hasRow(snap, s.id, nil)
 			if err != nil {
 				return err
 			}
@@ -192,7 +195,7 @@ func (t *tree) loadTouched(snap kv.Snapshot) error {
 			}
 			l.state.touched = true
 			l.state.stored.Store(true)
-			fresh, err := hasRow(snap, s, &kv.Born{After: l.epoch - 1, UpTo: l.epoch})
+			fresh, err := hasRow(snap, s.id, &kv.Born{After: l.epoch - 1, UpTo: l.epoch})
 			if err != nil {
 				return err
 			}

@@ -75,8 +75,9 @@ func (v *View) Change(fn func(*Txn) error) error {
 // Frozen reports that the view never changes.
 func (v *View) Frozen() bool { return v.epoch != tine.Head }
 
-// Full reports that the device had no room when something was last committed.
-func (v *View) Full() bool { return v.line.tree.engine.full.Load() }
+// Full reports that the device has no room for anything that makes the disk
+// larger.
+func (v *View) Full() bool { return v.line.tree.engine.noRoom() }
 
 // Staged is data at the end of the line's open segment. It counts for nothing
 // until a row names it (Txn.Name).

@@ -56,7 +56,7 @@ func (r *Reader) eachBorn(i int, after tine.Epoch, note func(record.Logical)) er
 		}
 	}
 	for _, s := range h.strata {
-		if err := scanBorn(r.snapshot(), s, kv.Born{After: after, UpTo: h.limit}, note); err != nil {
+		if err := scanBorn(r.snapshot(), s.id, kv.Born{After: after, UpTo: h.limit}, note); err != nil {
 			return err
 		}
 	}

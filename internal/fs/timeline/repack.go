@@ -102,7 +102,7 @@ func (t *tree) liveRanges(ctx context.Context, Found map[*segInfo][]segment.Rang
 	defer snap.Close()
 	for _, l := range lines {
 		for _, s := range l.strataNow() {
-			err := scanTable(snap, s, record.TableChunk, func(_ record.Logical, v []byte) error {
+			err := scanTable(snap, s.id, record.TableChunk, func(_ record.Logical, v []byte) error {
 				if len(v) == 1 && v[0] == 0 {
 					return nil
 				}

@@ -56,7 +56,7 @@ func (d *Disk) rollback(target func() (*checkpoint, error), op string, a Actor) 
 	now := d.engine.Clock()
 	p := c.line.root()
 	n := t.newLine(tine.NewID[tine.TimelineID](now), p, c.rec.Epoch)
-	n.strata = []tine.StratumID{tine.NewID[tine.StratumID](now)}
+	n.strata = newStrata(now)
 	p.mu.Lock()
 	p.adopt(n)
 	p.mu.Unlock()

@@ -28,6 +28,7 @@ type tree struct {
 	nextTask uint64
 	nextLog  uint64
 	tasks    []task
+	large    map[tine.StratumID]bool // strata found too large for a filter
 
 	topo    sync.RWMutex
 	version atomic.Uint64 // grows with every change of the topology
@@ -46,7 +47,7 @@ type checkpoint struct {
 func newTree(e *Engine, id tine.TreeID, rec record.Tree) *tree {
 	return &tree{
 		engine: e, id: id, rec: rec, lines: map[tine.TimelineID]*line{}, aliases: map[tine.TimelineID]tine.TimelineID{},
-		segs: map[tine.SegmentID]*segInfo{},
+		segs: map[tine.SegmentID]*segInfo{}, large: map[tine.StratumID]bool{},
 	}
 }
 
@@ -129,10 +130,10 @@ func (t *tree) apply(r rows, s *step) error {
 		}
 		b := e.Rows.NewBatch()
 		r.put(b)
+		b.AllowLow() // records are small, and some give space back
 		e.Crash.At(crashpoint.RecordBuilt)
 		err := e.Rows.Commit(b, true)
 		if err == nil {
-			e.full.Store(false)
 			e.Crash.At(crashpoint.RecordApplied)
 			return nil
 		}

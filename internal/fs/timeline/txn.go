@@ -64,6 +64,7 @@ func (t *Txn) Put(k record.Logical, f Found, val []byte) {
 	switch {
 	case f.Kind == Nothing:
 		e.below = belowNothing
+		y.grows = true
 	case f.Birth > t.line.floor():
 		e.replaces = f.Birth
 	default:

@@ -240,7 +240,7 @@ func (r *Reader) eachOwnKey(p record.Logical, fn func(record.Logical) error) err
 		}
 	}
 	for _, s := range r.hops[0].strata {
-		if err := scanPrefix(r.snapshot(), s, p, func(k record.Logical, _ []byte) error { return visit(k) }); err != nil {
+		if err := scanPrefix(r.snapshot(), s.id, p, func(k record.Logical, _ []byte) error { return visit(k) }); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,7 @@ type path struct {
 
 type hop struct {
 	line   *line
-	strata []tine.StratumID // newest first
+	strata []*stratum // newest first
 	limit  tine.Epoch
 }
 
@@ -149,7 +149,10 @@ func (r *Reader) at(l record.Logical, limit tine.Epoch) (Found, error) {
 			continue
 		}
 		for _, s := range h.strata {
-			r.key = record.AppendKey(r.key[:0], s, l)
+			if s.lacks(l) {
+				continue
+			}
+			r.key = record.AppendKey(r.key[:0], s.id, l)
 			v, birth, ok, err := r.snapshot().Newest(r.key, upTo)
 			if err != nil {
 				return Found{}, err
@@ -202,7 +205,7 @@ func (r *Reader) versions(l record.Logical) ([]version, error) {
 	h := &r.hops[0]
 	if !h.line.bare() {
 		for _, s := range h.strata {
-			prefix := record.AppendKey(nil, s, l)
+			prefix := record.AppendKey(nil, s.id, l)
 			scan, err := r.snapshot().Scan(prefix, record.PrefixEnd(prefix), nil)
 			if err != nil {
 				return nil, err
@@ -262,6 +265,7 @@ func (r *Reader) Scan(from, end record.Logical, fn func(record.Logical, Found) (
 		}
 	}()
 	add := func(s source) { sources = append(sources, s) }
+	group := groupOf(from, end)
 	if r.open != nil {
 		add(newLayerSource(r.open, from, end))
 	}
@@ -276,7 +280,10 @@ func (r *Reader) Scan(from, end record.Logical, fn func(record.Logical, Found) (
 			continue
 		}
 		for _, s := range h.strata {
-			src, err := newStratumSource(r.snapshot(), s, from, end, h.limit)
+			if group != "" && s.lacks(group) {
+				continue
+			}
+			src, err := newStratumSource(r.snapshot(), s.id, from, end, h.limit)
 			if err != nil {
 				return err
 			}
@@ -319,4 +326,13 @@ func merge(sources []source, fn func(record.Logical, Found) (bool, error)) error
 			return err
 		}
 	}
+}
+
+// groupOf returns the table and inode that a scan stays within, "" if it does
+// not stay within one.
+func groupOf(from, end record.Logical) record.Logical {
+	if len(from) < groupLen || end > prefixEnd(from[:groupLen]) {
+		return ""
+	}
+	return from[:groupLen]
 }

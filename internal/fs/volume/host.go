@@ -40,6 +40,8 @@ type Host struct {
 	engine *timeline.Engine
 	rows   kv.Store
 	segs   *segment.Store
+	fs     vfs.FS
+	dir    string
 	log    *slog.Logger
 	clock  func() time.Time
 	trash  time.Duration
@@ -93,7 +95,7 @@ func Open(_ context.Context, o Options) (*Host, error) {
 		rows.Close()
 		return nil, err
 	}
-	h := &Host{engine: engine, rows: rows, segs: segs, log: o.Logger, clock: o.Clock, trash: o.TrashKeep,
+	h := &Host{engine: engine, fs: o.FS, dir: o.Dir, rows: rows, segs: segs, log: o.Logger, clock: o.Clock, trash: o.TrashKeep,
 		stop: make(chan struct{}), hubs: map[tine.DiskID]*hub{}}
 	if !o.Manual && o.TrashKeep > 0 {
 		h.tidy.Add(1)
@@ -115,6 +117,19 @@ func (h *Host) Close(ctx context.Context) error {
 		err = e
 	}
 	return err
+}
+
+// unknownFree is what is reported where the file system under the data
+// directory does not say what is free.
+const unknownFree = 1 << 40
+
+// freeBytes is what the device under the data directory still takes.
+func (h *Host) freeBytes() int64 {
+	u, err := h.fs.GetDiskUsage(h.dir)
+	if err != nil || u.AvailBytes > 1<<62 {
+		return unknownFree
+	}
+	return int64(u.AvailBytes)
 }
 
 // trashInterval is how often the trash is looked through.

@@ -293,5 +293,6 @@ func (s *Session) StatFS() (st FSStat, err error) {
 		st, err = v.Stat()
 		return err
 	})
+	st.FreeBytes = s.host.freeBytes()
 	return st, err
 }

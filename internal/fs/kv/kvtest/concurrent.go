@@ -6,7 +6,6 @@ import (
 	"sync"
 	"testing"
 
-	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/tine"
 )
 

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"io"
+	"os"
+	"os/user"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// environment is all that a command sees of the process that it runs in, so
+// that tests can run commands in their own.
+type environment struct {
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	uid            int
+	terminal       bool // stderr is one: progress is shown there
+}
+
+func realEnvironment() environment {
+	_, err := unix.IoctlGetTermios(int(os.Stderr.Fd()), unix.TCGETS)
+	return environment{stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, uid: os.Geteuid(), terminal: err == nil}
+}
+
+// defaultAuthor is who makes checkpoints and forks when nobody is named:
+// TINE_AUTHOR, or user@host as version control systems have it.
+func (e environment) defaultAuthor() string {
+	if a := e.getenv("TINE_AUTHOR"); a != "" {
+		return a
+	}
+	name := "uid" + strconv.Itoa(e.uid)
+	if u, err := user.LookupId(strconv.Itoa(e.uid)); err == nil {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return name
+	}
+	return name + "@" + host
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"errors"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"tine.dev/tine/api"
+	"tine.dev/tine/internal/control/config"
+	"tine.dev/tine/internal/control/oserr"
+	"tine.dev/tine/internal/control/server"
+	"tine.dev/tine/internal/tine"
+)
+
+func (c *cli) mountCommand() *cobra.Command {
+	var readOnly bool
+	cmd := &cobra.Command{
+		Use: "mount DISK[@CHECKPOINT] DIR", Short: "Show a disk or checkpoint in a directory",
+		Long: "Mount a disk, or read-only a checkpoint of it, on an existing directory. The mount is\n" +
+			"recorded: it comes back whenever the server starts, until `tine umount`.",
+		Example: "  tine mount work /mnt/work\n  tine mount work@before /mnt/before\n  tine mount --read-only work /mnt/look",
+		Args:    arguments(2, 2), ValidArgsFunction: c.refThenDir,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, err := absolute(args[1])
+			if err != nil {
+				return err
+			}
+			m, err := c.client().Mount(cmd.Context(), api.NewMount{Ref: args[0], Dir: dir, ReadOnly: readOnly})
+			if err != nil {
+				return err
+			}
+			return c.print(m, func() { c.say("mounted %s on %s", m.Ref, m.Dir) })
+		},
+	}
+	cmd.Flags().BoolVar(&readOnly, "read-only", false, "refuse every change through this mount")
+	return cmd
+}
+
+func absolute(dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	return abs, oserr.Wrap(err, "find the current directory")
+}
+
+func (c *cli) umountCommand() *cobra.Command {
+	var force bool
+	var data string
+	cmd := &cobra.Command{
+		Use: "umount DIR", Aliases: []string{"unmount"}, Short: "Take a mount away and forget it",
+		Long: "Unmount the disk on DIR. What was written is durable when the command returns. A mount in use\n" +
+			"is refused; --force takes it away from the programs that use it. Works also on what a crashed\n" +
+			"server has left behind, even when no server runs.",
+		Example: "  tine umount /mnt/work\n  tine umount --force /mnt/work",
+		Args:    arguments(1, 1), ValidArgsFunction: c.once(c.completeMount),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, err := absolute(args[0])
+			if err != nil {
+				return err
+			}
+			err = c.client().Unmount(cmd.Context(), dir, force)
+			if noServer(err) {
+				if data == "" {
+					data = c.dataDir()
+				}
+				err = server.UnmountOffline(data, dir)
+			}
+			if err != nil {
+				return err
+			}
+			return c.print(map[string]string{"dir": dir}, func() { c.say("unmounted %s", dir) })
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "take it away from the programs that use it")
+	cmd.Flags().StringVar(&data, "data", "", "when no server runs: the data directory whose record of the mount is removed")
+	return cmd
+}
+
+// noServer reports whether the error says that nobody listens.
+func noServer(err error) bool {
+	var e *api.Error
+	return errors.As(err, &e) && e.Kind == tine.KindUnavailable.String()
+}
+
+// dataDir is where a server of this user that is told nothing keeps its data.
+func (c *cli) dataDir() string {
+	if d := c.env.getenv("TINE_DATA"); d != "" {
+		return d
+	}
+	return config.DefaultData(c.env.getenv, c.env.uid)
+}
+
+func (c *cli) mountsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "mounts", Short: "List the mounts", Example: "  tine mounts", Args: arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ms, err := c.client().Mounts(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return c.print(api.MountList{Mounts: ms}, func() {
+				rows := make([][]string, 0, len(ms))
+				for _, m := range ms {
+					mode, state := "rw", m.State
+					if m.ReadOnly {
+						mode = "ro"
+					}
+					if m.Error != "" {
+						state += ": " + m.Error
+					}
+					rows = append(rows, []string{m.Ref, m.Dir, mode, state})
+				}
+				c.table([]string{"DISK", "DIRECTORY", "MODE", "STATE"}, rows)
+			})
+		},
+	}
+}
+
+func (c *cli) syncCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "sync DISK", Short: "Make durable all that has reached the server", Example: "  tine sync work",
+		Args: arguments(1, 1), ValidArgsFunction: c.once(c.completeDisk),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := c.client().SyncDisk(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			return c.print(map[string]string{"disk": args[0]}, func() { c.say("all that reached %s is durable", args[0]) })
+		},
+	}
+}

@@ -1,0 +1,175 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tine.dev/tine/api"
+	"tine.dev/tine/internal/fs/volume"
+	"tine.dev/tine/internal/tine"
+)
+
+const tagDisks = "disks"
+
+type (
+	OnDisk struct {
+		By
+		Disk string `path:"disk"`
+	}
+	createDisk struct {
+		By
+		Body api.Name
+	}
+	listDisks struct {
+		By
+		Deleted bool `query:"deleted" doc:"List the disks in the trash instead"`
+	}
+	renameDisk struct {
+		OnDisk
+		Body api.Name
+	}
+	removeDisk struct {
+		OnDisk
+		Purge bool `query:"purge" doc:"Free the disk at once and for good; else it can be undeleted for a while"`
+	}
+	nothing struct{}
+)
+
+func (c *calls) registerDisks(h huma.API) {
+	handle(h, call{id: "createDisk", method: http.MethodPost, path: "/disks", tag: tagDisks, summary: "Create an empty disk", status: http.StatusCreated}, c.createDisk)
+	handle(h, call{id: "listDisks", method: http.MethodGet, path: "/disks", tag: tagDisks, summary: "List the disks"}, c.listDisks)
+	handle(h, call{id: "getDisk", method: http.MethodGet, path: "/disks/{disk}", tag: tagDisks, summary: "Show a disk"}, c.getDisk)
+	handle(h, call{id: "removeDisk", method: http.MethodDelete, path: "/disks/{disk}", tag: tagDisks, summary: "Remove a disk",
+		description: "A disk that is mounted or otherwise in use is not removed. Disks that were forked from it stay."}, c.removeDisk)
+	handle(h, call{id: "renameDisk", method: http.MethodPost, path: "/disks/{disk}/rename", tag: tagDisks, summary: "Rename a disk"}, c.renameDisk)
+	handle(h, call{id: "undeleteDisk", method: http.MethodPost, path: "/disks/{disk}/undelete", tag: tagDisks, summary: "Take a disk out of the trash"}, c.undeleteDisk)
+	handle(h, call{id: "syncDisk", method: http.MethodPost, path: "/disks/{disk}/sync", tag: tagDisks, summary: "Make durable all that has reached the server",
+		status: http.StatusNoContent}, c.syncDisk)
+	handle(h, call{id: "getUsage", method: http.MethodGet, path: "/disks/{disk}/usage", tag: tagDisks, summary: "The space that a disk takes"}, c.usage)
+}
+
+func (c *calls) createDisk(ctx context.Context, in *createDisk) (*body[api.Disk], error) {
+	who, err := in.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, err := c.Host.CreateDisk(ctx, who, in.Body.Name)
+	if err != nil {
+		return nil, err
+	}
+	return answer(c.disk(d), nil)
+}
+
+func (c *calls) listDisks(ctx context.Context, in *listDisks) (*body[api.DiskList], error) {
+	who, err := in.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ds, err := c.Host.Disks(ctx, who, in.Deleted)
+	if err != nil {
+		return nil, err
+	}
+	return answer(c.disks(ds), nil)
+}
+
+func (c *calls) getDisk(ctx context.Context, in *OnDisk) (*body[api.Disk], error) {
+	who, err := in.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, err := c.Host.Disk(ctx, who, in.Disk)
+	if err != nil {
+		return nil, err
+	}
+	return answer(c.disk(d), nil)
+}
+
+func (c *calls) renameDisk(ctx context.Context, in *renameDisk) (*body[api.Disk], error) {
+	who, err := in.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, err := c.Host.RenameDisk(ctx, who, in.Disk, in.Body.Name)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Keeper.Renamed(in.Disk, d.Name); err != nil {
+		return nil, err
+	}
+	return answer(c.disk(d), nil)
+}
+
+func (c *calls) removeDisk(ctx context.Context, in *removeDisk) (*body[api.Disk], error) {
+	who, err := in.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The engine asks who is attached to the head; a mounted checkpoint is in
+	// use too.
+	if dirs := c.Keeper.On(in.Disk); len(dirs) > 0 {
+		return nil, mountedOn(in.Disk, dirs)
+	}
+	d, err := c.Host.RemoveDisk(ctx, who, in.Disk, in.Purge)
+	if err != nil {
+		return nil, err
+	}
+	c.forget(in.Disk)
+	return answer(c.disk(d), nil)
+}
+
+// forget drops the records of mounts of a name that is gone. They are not
+// mounted; a record that stays fails at the next start and says why.
+func (c *calls) forget(disk string) {
+	if err := c.Keeper.Removed(disk); err != nil {
+		c.Log.Warn("could not forget the mounts of a disk that is gone", "disk", disk, "error", err)
+	}
+}
+
+// mountedOn says where the disk is mounted, and the commands that change it.
+func mountedOn(disk string, dirs []string) error {
+	commands := make([]string, len(dirs))
+	for i, d := range dirs {
+		commands[i] = "tine umount " + d
+	}
+	return tine.Errorf(tine.KindBusy, "the disk %q is mounted on %s", disk, strings.Join(dirs, " and ")).
+		WithHint("unmount it first: %s", strings.Join(commands, "; "))
+}
+
+func (c *calls) undeleteDisk(ctx context.Context, in *OnDisk) (*body[api.Disk], error) {
+	who, err := in.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, err := c.Host.UndeleteDisk(ctx, who, in.Disk)
+	if err != nil {
+		return nil, err
+	}
+	return answer(c.disk(d), nil)
+}
+
+func (c *calls) syncDisk(ctx context.Context, in *OnDisk) (*nothing, error) {
+	who, err := in.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return nil, c.Host.SyncDisk(ctx, who, in.Disk)
+}
+
+func (c *calls) usage(ctx context.Context, in *OnDisk) (*body[api.Usage], error) {
+	who, err := in.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	u, err := c.Host.Usage(ctx, who, in.Disk)
+	if err != nil {
+		return nil, err
+	}
+	return answer(usage(in.Disk, u), nil)
+}
+
+func usage(disk string, u volume.Usage) api.Usage {
+	return api.Usage{Disk: disk, LogicalBytes: u.LogicalBytes, UniqueBytes: u.UniqueBytes, SharedBytes: u.SharedBytes, Inodes: u.Inodes}
+}

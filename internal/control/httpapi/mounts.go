@@ -1,0 +1,76 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tine.dev/tine/api"
+	"tine.dev/tine/internal/control/keeper"
+	"tine.dev/tine/internal/fs/volume"
+	"tine.dev/tine/internal/tine"
+)
+
+const tagMounts = "mounts"
+
+type (
+	newMount struct {
+		By
+		Body api.NewMount
+	}
+	onMount struct {
+		By
+		Dir   string `query:"dir" required:"true" doc:"The directory, as an absolute path"`
+		Force bool   `query:"force" doc:"Take away a mount in use too; the programs that use it get ENOTCONN. What they have written is kept"`
+	}
+)
+
+func (c *calls) registerMounts(h huma.API) {
+	handle(h, call{id: "mount", method: http.MethodPost, path: "/mounts", tag: tagMounts, summary: "Show a disk or checkpoint in a directory",
+		description: "The mount is recorded and comes back when the server is started again, until it is unmounted by a call. A checkpoint is read-only.",
+		status:      http.StatusCreated}, c.mount)
+	handle(h, call{id: "listMounts", method: http.MethodGet, path: "/mounts", tag: tagMounts, summary: "List the mounts"}, c.listMounts)
+	handle(h, call{id: "unmount", method: http.MethodDelete, path: "/mounts", tag: tagMounts, summary: "Take a mount away and forget it",
+		status: http.StatusNoContent}, c.unmount)
+}
+
+func (c *calls) mount(ctx context.Context, in *newMount) (*body[api.Mount], error) {
+	who, err := in.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ref, err := volume.ParseRef(in.Body.Ref)
+	if err != nil {
+		return nil, err
+	}
+	// Asked here so that a misspelt name is not recorded first.
+	if _, err := c.Host.Disk(ctx, who, ref.Disk); err != nil {
+		return nil, err
+	}
+	r, err := c.Keeper.Mount(ctx, keeper.Record{
+		Disk: ref.Disk, Checkpoint: ref.Checkpoint, Dir: in.Body.Dir, ReadOnly: in.Body.ReadOnly,
+		Author: who.Author, Principal: who.Principal,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer(mount(keeper.Status{Record: r, State: keeper.StateMounted}), nil)
+}
+
+func (c *calls) listMounts(context.Context, *By) (*body[api.MountList], error) {
+	all := c.Keeper.List()
+	out := api.MountList{Mounts: make([]api.Mount, 0, len(all))}
+	for _, s := range all {
+		out.Mounts = append(out.Mounts, mount(s))
+	}
+	return answer(out, nil)
+}
+
+func (c *calls) unmount(ctx context.Context, in *onMount) (*nothing, error) {
+	if !filepath.IsAbs(in.Dir) {
+		return nil, tine.Errorf(tine.KindInvalid, "the directory %q is not an absolute path", in.Dir)
+	}
+	return nil, c.Keeper.Unmount(ctx, in.Dir, in.Force)
+}

@@ -1,0 +1,63 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"golang.org/x/sys/unix"
+
+	"tine.dev/tine/internal/control/oserr"
+	"tine.dev/tine/internal/fs/fusefs"
+	"tine.dev/tine/internal/fs/volume"
+	"tine.dev/tine/internal/tine"
+)
+
+// Fuse makes mounts in the kernel of the disks of the host.
+func Fuse(host *volume.Host, log *slog.Logger) Mounter { return fuseMounter{host, log} }
+
+type fuseMounter struct {
+	host *volume.Host
+	log  *slog.Logger
+}
+
+// Mount mounts on behalf of whom the record names.
+func (f fuseMounter) Mount(ctx context.Context, r Record) (Mounted, error) {
+	who := volume.Caller{Tenant: tine.DefaultTenant, Author: r.Author, Principal: r.Principal}
+	m, err := fusefs.New(ctx, fusefs.Options{
+		Dir: r.Dir,
+		Attach: func(ctx context.Context, o volume.AttachOptions) (*volume.Session, error) {
+			return f.host.Attach(ctx, who, r.Ref(), o)
+		},
+		ReadOnly: r.ReadOnly,
+		Source:   "tine:" + r.Ref().String(),
+		Logger:   f.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// CleanStale takes away a dead mount.
+func (fuseMounter) CleanStale(dir string) error { return CleanStale(dir) }
+
+// CleanStale takes away the mounts of dead servers on the directory, and
+// touches nothing else. It asks with statfs(2), because that is the one
+// question that the kernel never answers from what it remembers of the dead
+// server: stat(2) may still succeed for an hour.
+func CleanStale(dir string) error {
+	for {
+		is, err := IsTineMount(dir)
+		if err != nil || !is {
+			return err
+		}
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); !errors.Is(err, unix.ENOTCONN) && !errors.Is(err, unix.ECONNABORTED) {
+			return nil
+		}
+		if err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			return oserr.Wrap(err, "take away the dead mount on %s", dir)
+		}
+	}
+}

@@ -1,0 +1,304 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"tine.dev/tine/internal/control/oserr"
+	"tine.dev/tine/internal/tine"
+)
+
+// Mounted is one live mount.
+type Mounted interface {
+	// Unmount takes the mount away and makes all it holds durable. A mount in
+	// use is tine.KindBusy.
+	Unmount(ctx context.Context) error
+	// ForceUnmount does the same to a mount in use: the programs that use it
+	// keep handles that answer ENOTCONN.
+	ForceUnmount(ctx context.Context) error
+	// Done is closed when the kernel has let go of the mount.
+	Done() <-chan struct{}
+}
+
+// Mounter makes mounts; Fuse makes the real one.
+type Mounter interface {
+	// Mount checks the directory and mounts there.
+	Mount(ctx context.Context, r Record) (Mounted, error)
+	// CleanStale takes away a mount whose server is dead, and touches nothing
+	// else.
+	CleanStale(dir string) error
+}
+
+// unmountTime bounds one unmount: a mount that is also visible elsewhere never
+// goes.
+const unmountTime = 30 * time.Second
+
+// State is how a recorded mount is.
+type State string
+
+// The states.
+const (
+	StateMounted State = "mounted"
+	StateDown    State = "down"   // unmounted from outside
+	StateFailed  State = "failed" // could not be restored
+)
+
+// Status is a recorded mount and how it is.
+type Status struct {
+	Record
+	State State
+	Error string
+}
+
+// entry is a recorded mount; live is nil unless it is mounted.
+type entry struct {
+	record Record
+	live   Mounted
+	failed error
+	moving bool // being mounted or unmounted
+}
+
+// Keeper holds the mounts of one server. Its methods may be called
+// concurrently. The lock is never held while the kernel is asked to mount or
+// unmount; a directory that is on its way is marked instead, and other calls
+// for it are refused.
+type Keeper struct {
+	data    string
+	mounter Mounter
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	entries []*entry // in the order in which they were mounted
+	closing bool
+}
+
+// Open reads the records of the data directory. Nothing is mounted before
+// Restore, which must be called once.
+func Open(data string, m Mounter, log *slog.Logger) (*Keeper, error) {
+	rs, err := readRecords(data)
+	if err != nil {
+		return nil, err
+	}
+	k := &Keeper{data: data, mounter: m, log: log}
+	for _, r := range rs {
+		// Until Restore has seen to it, nobody else may.
+		k.entries = append(k.entries, &entry{record: r, moving: true})
+	}
+	return k, nil
+}
+
+// Restore mounts everything that is recorded, oldest first, after taking away
+// what a crashed server left. A mount that fails is logged, keeps its record
+// and shows its error; the others go on.
+func (k *Keeper) Restore(ctx context.Context) {
+	k.mu.Lock()
+	entries := slices.Clone(k.entries)
+	k.mu.Unlock()
+	// Newest first: what was mounted inside another mount is in its way.
+	for _, e := range slices.Backward(entries) {
+		if err := k.mounter.CleanStale(e.record.Dir); err != nil {
+			k.log.Warn("could not take away a left-over mount", "dir", e.record.Dir, "error", err)
+		}
+	}
+	for _, e := range entries {
+		m, err := k.mounter.Mount(ctx, e.record)
+		k.mu.Lock()
+		e.live, e.failed, e.moving = m, err, false
+		if err == nil {
+			k.watchLocked(e)
+		}
+		k.mu.Unlock()
+		if err != nil {
+			k.log.Error("could not restore a mount", "disk", e.record.Ref().String(), "dir", e.record.Dir, "error", err, "hint", tine.HintOf(err))
+		} else {
+			k.log.Info("restored a mount", "disk", e.record.Ref().String(), "dir", e.record.Dir)
+		}
+	}
+}
+
+// Mount mounts and records. Dir is absolute; symbolic links in it are
+// resolved, and the record and the answer name what they lead to.
+func (k *Keeper) Mount(ctx context.Context, r Record) (Record, error) {
+	if !filepath.IsAbs(r.Dir) {
+		return r, tine.Errorf(tine.KindInvalid, "the directory %q is not an absolute path", r.Dir)
+	}
+	r.Dir = filepath.Clean(r.Dir)
+	if err := k.mounter.CleanStale(r.Dir); err != nil {
+		return r, err
+	}
+	if real, err := filepath.EvalSymlinks(r.Dir); err == nil {
+		r.Dir = real
+	}
+	if err := k.inDataDir(r.Dir); err != nil {
+		return r, err
+	}
+	e, err := k.begin(r)
+	if err != nil {
+		return r, err
+	}
+	m, err := k.mounter.Mount(ctx, r)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e.moving = false
+	if err != nil {
+		k.dropLocked(e)
+		if saveErr := k.saveLocked(); saveErr != nil {
+			k.log.Error("could not take back the record of a failed mount", "dir", r.Dir, "error", saveErr)
+		}
+		return r, err
+	}
+	e.live = m
+	k.watchLocked(e)
+	return r, nil
+}
+
+// inDataDir refuses to hide the server's own files under a mount.
+func (k *Keeper) inDataDir(dir string) error {
+	data := k.data
+	if real, err := filepath.EvalSymlinks(data); err == nil {
+		data = real
+	}
+	if dir == data || strings.HasPrefix(data, strings.TrimSuffix(dir, "/")+"/") || strings.HasPrefix(dir, data+"/") {
+		return tine.Errorf(tine.KindInvalid, "a mount on %s would cover or lie in the data directory %s", dir, data).
+			WithHint("choose a directory elsewhere")
+	}
+	return nil
+}
+
+// begin records the mount durably and marks the directory.
+func (k *Keeper) begin(r Record) (*entry, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closing {
+		return nil, tine.Errorf(tine.KindUnavailable, "the server is stopping")
+	}
+	if old := k.findLocked(r.Dir); old != nil {
+		if old.moving || old.live != nil {
+			return nil, tine.Errorf(tine.KindBusy, "%s is mounted on %s already", old.record.Ref(), r.Dir).
+				WithHint("choose another directory, or unmount it first: tine umount %s", r.Dir)
+		}
+		k.dropLocked(old)
+	}
+	e := &entry{record: r, moving: true}
+	k.entries = append(k.entries, e)
+	if err := k.saveLocked(); err != nil {
+		k.dropLocked(e)
+		return nil, err
+	}
+	return e, nil
+}
+
+// Unmount takes the mount on the directory away, with its record. A mount that
+// is dead, or of a server that is gone, is taken away too; one that is in use
+// only with force, which leaves its programs with handles that fail.
+func (k *Keeper) Unmount(ctx context.Context, dir string, force bool) error {
+	dir = filepath.Clean(dir)
+	k.mu.Lock()
+	e := k.findLocked(dir)
+	if e == nil {
+		// The directory may have been named through a symbolic link. That is
+		// asked only now, because a dead mount answers no questions.
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			dir = real
+			e = k.findLocked(dir)
+		}
+	}
+	if e != nil && e.moving {
+		k.mu.Unlock()
+		return tine.Errorf(tine.KindBusy, "%s is just being mounted or unmounted", dir).WithHint("ask again in a moment")
+	}
+	if e == nil {
+		k.mu.Unlock()
+		return k.unmountUnknown(dir)
+	}
+	e.moving = true
+	live := e.live
+	k.mu.Unlock()
+
+	err := k.unmountLive(ctx, live, dir, force)
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e.moving = false
+	if err != nil {
+		return err
+	}
+	e.live = nil // so that its watcher knows that this was asked for
+	k.dropLocked(e)
+	return k.saveLocked()
+}
+
+func (k *Keeper) unmountLive(ctx context.Context, live Mounted, dir string, force bool) error {
+	if live == nil {
+		return k.mounter.CleanStale(dir)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, unmountTime, errors.New("the time for it is over"))
+	defer cancel()
+	if force {
+		return live.ForceUnmount(ctx)
+	}
+	err := live.Unmount(ctx)
+	var e *tine.Error
+	if errors.As(err, &e) && e.Kind == tine.KindBusy {
+		return e.WithHint("%s; or take it away from them: tine umount --force %s", strings.TrimSuffix(tine.HintOf(err), "."), dir)
+	}
+	return err
+}
+
+// unmountUnknown takes away a dead tine mount that no record names.
+func (k *Keeper) unmountUnknown(dir string) error {
+	there, err := IsTineMount(dir)
+	if err != nil {
+		return err
+	}
+	if !there {
+		return tine.Errorf(tine.KindNotFound, "no tine disk is mounted on %s", dir).WithHint("`tine mounts` lists the mounts")
+	}
+	if err := k.mounter.CleanStale(dir); err != nil {
+		return err
+	}
+	if there, err = IsTineMount(dir); err != nil || !there {
+		return err
+	}
+	return tine.Errorf(tine.KindBusy, "another server has mounted a disk on %s", dir).
+		WithHint("ask that server, with --socket, or use umount %s", dir)
+}
+
+// Close unmounts everything, newest first, and keeps the records. Mounts that
+// are in use are taken away from their users, so that none is left dead behind
+// the server. The caller has ended the calls that mount before.
+func (k *Keeper) Close(ctx context.Context) error {
+	entries := k.startClosing()
+	var errs []error
+	for _, e := range slices.Backward(entries) {
+		k.mu.Lock()
+		live := e.live
+		k.mu.Unlock()
+		if live == nil {
+			continue
+		}
+		err := live.Unmount(ctx)
+		if err != nil {
+			k.log.Warn("a mount is in use and is taken away from its users", "dir", e.record.Dir, "error", err)
+			err = live.ForceUnmount(ctx)
+		}
+		if err != nil {
+			errs = append(errs, oserr.Wrap(err, "unmount %s", e.record.Dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// startClosing refuses new mounts and returns the present ones.
+func (k *Keeper) startClosing() []*entry {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closing = true
+	return slices.Clone(k.entries)
+}

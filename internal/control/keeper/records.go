@@ -1,0 +1,66 @@
+package keeper
+
+import (
+	"path/filepath"
+
+	"tine.dev/tine/internal/control/statefile"
+	"tine.dev/tine/internal/fs/volume"
+	"tine.dev/tine/internal/tine"
+)
+
+// Record is what is kept of a mount.
+type Record struct {
+	Disk       string `json:"disk"`
+	Checkpoint string `json:"checkpoint,omitempty"`
+	Dir        string `json:"dir"`
+	ReadOnly   bool   `json:"read_only,omitempty"`
+	Author     string `json:"author,omitempty"`
+	Principal  string `json:"principal"`
+}
+
+// Ref is the disk or checkpoint that is mounted.
+func (r Record) Ref() volume.Ref { return volume.Ref{Disk: r.Disk, Checkpoint: r.Checkpoint} }
+
+// recordsFormat is raised when a field's meaning changes.
+const recordsFormat = 1
+
+type recordsFile struct {
+	Format int      `json:"format"`
+	Mounts []Record `json:"mounts"` // in the order in which they were mounted
+}
+
+// fileName is the record's place in the data directory.
+const fileName = "mounts.json"
+
+func readRecords(data string) ([]Record, error) {
+	f := recordsFile{Format: recordsFormat}
+	path := filepath.Join(data, fileName)
+	if err := statefile.Read(path, &f); err != nil {
+		return nil, err
+	}
+	if f.Format != recordsFormat {
+		return nil, tine.Errorf(tine.KindVersion, "%s has format %d; this program knows %d", path, f.Format, recordsFormat).
+			WithHint("use the version of tine that wrote it")
+	}
+	return f.Mounts, nil
+}
+
+func writeRecords(data string, rs []Record) error {
+	return statefile.Write(filepath.Join(data, fileName), recordsFile{recordsFormat, rs})
+}
+
+// Forget removes the record of a directory from a data directory whose server
+// is not running; the caller holds the data directory's lock. It reports
+// whether there was one.
+func Forget(data, dir string) (bool, error) {
+	rs, err := readRecords(data)
+	if err != nil {
+		return false, err
+	}
+	for i, r := range rs {
+		if r.Dir == dir {
+			return true, writeRecords(data, append(rs[:i:i], rs[i+1:]...))
+		}
+	}
+	return false, nil
+}

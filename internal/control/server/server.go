@@ -1,0 +1,173 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"tine.dev/tine/api"
+	"tine.dev/tine/internal/control/buildinfo"
+	"tine.dev/tine/internal/control/config"
+	"tine.dev/tine/internal/control/httpapi"
+	"tine.dev/tine/internal/control/importer"
+	"tine.dev/tine/internal/control/keeper"
+	"tine.dev/tine/internal/fs/volume"
+	"tine.dev/tine/internal/tine"
+)
+
+// Options is what a server is given besides its configuration.
+type Options struct {
+	Config config.Config
+	Log    *slog.Logger
+	// NotifySocket is the value of NOTIFY_SOCKET; empty without a service
+	// manager.
+	NotifySocket string
+	// Mounter makes mounts of the opened disks; nil for the kernel's.
+	Mounter func(*volume.Host) keeper.Mounter
+	// Ready, if set, is called once calls are served.
+	Ready func()
+}
+
+// server is one run.
+type server struct {
+	Options
+	gate     *gate
+	http     *http.Server
+	host     *volume.Host
+	keeper   *keeper.Keeper
+	importer *importer.Importer
+	started  time.Time
+}
+
+// Run serves until ctx is done, then stops in order and returns nil. An error
+// means that the server could not start, or that stopping lost something.
+func Run(ctx context.Context, o Options) error {
+	if o.Config.MemoryLimit > 0 {
+		debug.SetMemoryLimit(o.Config.MemoryLimit)
+	}
+	lock, err := lockData(o.Config.Data, o.Config.Socket)
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	l, err := listen(o.Config.Socket, o.Config.Data)
+	if err != nil {
+		return err
+	}
+	defer l.release()
+
+	s := &server{Options: o, gate: newGate(), started: time.Now()}
+	s.http = &http.Server{
+		Handler:           httpapi.OnlyPeers(uint32(os.Geteuid()), s.gate),
+		ConnContext:       httpapi.WithPeer,
+		ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.http.Serve(l) }()
+
+	if err := s.open(ctx); err != nil {
+		if s.host == nil && tine.KindOf(err) == tine.KindInvalid {
+			lock.withdraw()
+		}
+		return errors.Join(err, s.stop())
+	}
+	if ctx.Err() == nil {
+		s.ready()
+	}
+	select {
+	case <-ctx.Done():
+	case err = <-served:
+		// Only a broken listener ends here.
+		err = tine.Errorf(tine.KindIO, "the socket broke: %w", err)
+	}
+	return errors.Join(err, s.stop())
+}
+
+// open opens the disks and brings back what the last run had.
+func (s *server) open(ctx context.Context) error {
+	c := s.Config
+	host, err := volume.Open(ctx, volume.Options{
+		Dir: c.Data, Logger: s.Log, CacheBytes: c.CacheBytes, CommitInterval: c.CommitInterval, UndoKeep: c.UndoKeep, TrashKeep: c.TrashKeep,
+	})
+	if err != nil {
+		return err
+	}
+	s.host = host
+	if s.importer, err = importer.Open(host, c.Data, s.Log); err != nil {
+		return err
+	}
+	s.importer.CleanUp(ctx)
+	mounter := keeper.Fuse(host, s.Log)
+	if s.Mounter != nil {
+		mounter = s.Mounter(host)
+	}
+	if s.keeper, err = keeper.Open(c.Data, mounter, s.Log); err != nil {
+		return err
+	}
+	s.keeper.Restore(ctx)
+	return nil
+}
+
+// ready lets calls through and says so.
+func (s *server) ready() {
+	version := buildinfo.Read()
+	calls, err := httpapi.New(httpapi.Deps{
+		Host: s.host, Keeper: s.keeper, Importer: s.importer, Log: s.Log,
+		Server: api.Server{
+			Version: version, PID: os.Getpid(), UID: os.Geteuid(), Data: s.Config.Data, Socket: s.Config.Socket, Started: s.started,
+		},
+	})
+	if err != nil {
+		s.Log.Error("the API cannot be served", "error", err)
+		return
+	}
+	s.gate.set(calls, "ready")
+	s.Log.Info("ready", "version", version.Version, "data", s.Config.Data, "socket", s.Config.Socket,
+		"mounts", len(s.keeper.List()), "took", time.Since(s.started).Round(time.Millisecond).String())
+	s.notify("READY=1")
+	if s.Ready != nil {
+		s.Ready()
+	}
+}
+
+func (s *server) notify(state string) {
+	if err := notifySystemd(s.NotifySocket, state); err != nil {
+		s.Log.Warn("the service manager was not told", "state", state, "error", err)
+	}
+}
+
+// stop undoes open, also where that failed half way.
+func (s *server) stop() error {
+	start := time.Now()
+	s.notify("STOPPING=1")
+	s.gate.set(nil, "stopping")
+	if s.importer != nil {
+		s.importer.Stop()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.Config.StopTimeout)
+	defer cancel()
+	if err := s.http.Shutdown(ctx); err != nil {
+		s.Log.Warn("some calls did not end in time and are cut off", "error", err)
+		_ = s.http.Close()
+	}
+	var errs []error
+	if s.keeper != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), s.Config.StopTimeout)
+		defer cancel()
+		errs = append(errs, s.keeper.Close(ctx))
+	}
+	if s.host != nil {
+		// Without a limit: cutting this short would lose what was written.
+		errs = append(errs, s.host.Close(context.Background()))
+	}
+	err := errors.Join(errs...)
+	if err == nil {
+		s.Log.Info("stopped", "took", time.Since(start).Round(time.Millisecond).String())
+	}
+	return err
+}

@@ -28,6 +28,11 @@ func (m *Mount) invalidate(v volume.Invalidation) {
 		m.invalidateAll(fs)
 		return
 	}
+	if fs.writeback {
+		m.sharedOnce.Do(func() {
+			m.log.Warn("another session changes the disk; a mount with a write-back cache sees that only in part")
+		})
+	}
 	id := fs.ids.id(v.Node)
 	switch v.Kind {
 	case volume.InvalidAttr:

@@ -88,33 +88,25 @@ func statMount(dir string) (unix.Stat_t, error) {
 	return st, nil
 }
 
-// deviceAt returns the device that dir is on, whether or not the mount there
-// still has a server.
-func deviceAt(dir string) (uint64, error) {
-	var st unix.Stat_t
-	err := unix.Stat(dir, &st)
-	if err == nil {
-		return st.Dev, nil
-	}
-	if top, ok := mountedAt(dir); ok {
-		return top.dev, nil
-	}
-	if err == unix.ENOENT {
-		return 0, nil
-	}
-	return 0, tine.Errorf(tine.KindIO, "cannot see what is mounted on %s: %w", dir, err)
-}
+// errUnreachable says that a path no longer leads to the mount.
+var errUnreachable = tine.Errorf(tine.KindNotFound, "the mount is not at its path")
 
 // syncAt is syncfs(2) on the file system with device dev at dir.
 func syncAt(dir string, dev uint64) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err == unix.ENOENT || err == unix.ENOTDIR {
+		return errUnreachable
+	}
 	if err != nil {
 		return tine.Errorf(tine.KindIO, "cannot flush %s: %w", dir, err)
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Dev != dev {
-		return tine.Errorf(tine.KindBusy, "cannot flush %s: something else is mounted there now", dir)
+	if err := unix.Fstat(fd, &st); err != nil {
+		return tine.Errorf(tine.KindIO, "cannot flush %s: %w", dir, err)
+	}
+	if st.Dev != dev {
+		return errUnreachable
 	}
 	err = unix.Syncfs(fd)
 	if err == unix.ESTALE {
@@ -201,19 +193,8 @@ func mountedAt(dir string) (top mountEntry, ok bool) {
 	return top, ok
 }
 
-// covered reports whether the file system dev is mounted on dir below
-// something else.
-func covered(dir string, dev uint64) bool {
-	for _, e := range mountTable() {
-		if e.dir == dir && e.dev == dev {
-			return true
-		}
-	}
-	return false
-}
-
-// otherPlaces returns where else the file system dev is mounted.
-func otherPlaces(dev uint64) []string {
+// placesOf returns where the file system dev is mounted.
+func placesOf(dev uint64) []string {
 	var dirs []string
 	for _, e := range mountTable() {
 		if e.dev == dev {

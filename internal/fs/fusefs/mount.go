@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -67,6 +69,8 @@ type Mount struct {
 	fs      atomic.Pointer[fileSystem]
 	session *volume.Session
 	notify  *os.File // our duplicate of the /dev/fuse descriptor
+
+	sharedOnce sync.Once // for the warning of a write-back mount
 
 	// pathMu is held around system calls that reach the mount by its path,
 	// so that a flush does not make an unmount find it busy.
@@ -199,15 +203,10 @@ func (m *Mount) Done() <-chan struct{} { return m.done }
 // tine.KindBusy and names some of them. When ctx ends first the error is its
 // cause; the unmount goes on.
 func (m *Mount) Unmount(ctx context.Context) error {
-	err := m.atPath(ctx, func() error {
-		switch err := unix.Unmount(m.dir, unix.UMOUNT_NOFOLLOW); err {
-		case nil, unix.EINVAL, unix.ENOENT:
-			return nil
-		case unix.EBUSY:
-			return busyError(m.dir)
-		default:
-			return tine.Errorf(tine.KindIO, "cannot unmount %s: %w", m.dir, err)
-		}
+	err := m.bounded(ctx, func() error {
+		m.pathMu.Lock()
+		defer m.pathMu.Unlock()
+		return m.unmount(0)
 	})
 	if err != nil {
 		return err
@@ -217,22 +216,45 @@ func (m *Mount) Unmount(ctx context.Context) error {
 
 // ForceUnmount is Unmount for a server that has to stop: programs that still
 // use the mount do not keep it; their next use fails with ENOTCONN. What they
-// have written before is flushed and durable all the same.
+// have written before is flushed, for which it takes at most half of the time
+// that ctx has, and durable all the same.
 func (m *Mount) ForceUnmount(ctx context.Context) error {
-	if err := m.flush(ctx); err != nil {
+	flushCtx, cancel := ctx, context.CancelFunc(func() {})
+	if end, ok := ctx.Deadline(); ok {
+		flushCtx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+	}
+	defer cancel()
+	if err := m.flush(flushCtx); err != nil {
 		m.log.Warn("could not flush before unmounting", "error", err)
 	}
-	err := m.atPath(ctx, func() error {
-		err := unix.Unmount(m.dir, unix.MNT_FORCE|unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		if err != nil && err != unix.EINVAL && err != unix.ENOENT {
-			return tine.Errorf(tine.KindIO, "cannot unmount %s: %w", m.dir, err)
-		}
-		return nil
-	})
+	// Without pathMu: a flush that hangs must not keep this from helping.
+	err := m.bounded(ctx, func() error { return m.unmount(unix.MNT_FORCE | unix.MNT_DETACH) })
 	if err != nil {
 		return err
 	}
 	return m.wait(ctx)
+}
+
+// unmount takes the mount from its directory, and nothing else that may be
+// mounted there by now.
+func (m *Mount) unmount(flags int) error {
+	top, ok := mountedAt(m.dir)
+	switch {
+	case ok && top.dev == m.dev:
+	case slices.Contains(placesOf(m.dev), m.dir):
+		return tine.Errorf(tine.KindBusy, "something else is mounted over the disk on %s", m.dir).
+			WithHint("unmount that first: umount %s", m.dir)
+	default:
+		return nil
+	}
+	switch err := unix.Unmount(m.dir, flags|unix.UMOUNT_NOFOLLOW); err {
+	case nil, unix.EINVAL, unix.ENOENT: // EINVAL: somebody else was quicker
+		return nil
+	case unix.EBUSY:
+		return busyError(m.dir)
+	default:
+		return tine.Errorf(tine.KindIO, "cannot unmount %s: %w", m.dir, err)
+	}
 }
 
 // wait waits for the end of the serve loop. It does not end while the mount
@@ -243,39 +265,18 @@ func (m *Mount) wait(ctx context.Context) error {
 		return m.err
 	case <-ctx.Done():
 	}
-	if others := otherPlaces(m.dev); len(others) > 0 {
+	if others := placesOf(m.dev); len(others) > 0 {
 		return tine.Errorf(tine.KindBusy, "the disk is unmounted from %s but still mounted on %s", m.dir, others[0]).
 			WithHint("unmount it there too: umount %s", others[0])
 	}
 	return tine.Errorf(tine.KindBusy, "the disk is unmounted from %s, but not all programs have let go of it: %w", m.dir, context.Cause(ctx))
 }
 
-// atPath runs f, which names the mount by its path, if the path still leads
-// to the mount; if not there is nothing to do for f. f may block for as long
-// as the kernel likes; ctx ends only the waiting.
-func (m *Mount) atPath(ctx context.Context, f func() error) error {
+// bounded runs f, which may block in the kernel, and returns its error or,
+// should ctx end first, that it did.
+func (m *Mount) bounded(ctx context.Context, f func() error) error {
 	result := make(chan error, 1)
-	go func() {
-		m.pathMu.Lock()
-		defer m.pathMu.Unlock()
-		select {
-		case <-m.done:
-			result <- nil
-			return
-		default:
-		}
-		switch dev, err := deviceAt(m.dir); {
-		case err != nil:
-			result <- err
-		case dev != m.dev && covered(m.dir, m.dev):
-			result <- tine.Errorf(tine.KindBusy, "something else is mounted over the disk on %s", m.dir).
-				WithHint("unmount that first: umount %s", m.dir)
-		case dev != m.dev:
-			result <- nil
-		default:
-			result <- f()
-		}
-	}()
+	go func() { result <- f() }()
 	select {
 	case err := <-result:
 		return err
@@ -287,24 +288,26 @@ func (m *Mount) atPath(ctx context.Context, f func() error) error {
 // flush pushes the pages that the kernel holds dirty to the session: syncfs
 // on a descriptor of its own, because one that was kept open would keep the
 // mount busy. The session calls it before a fork, with no lock held.
+//
+// Without a write-back cache every write has passed already; what is left are
+// stores to mappings, which are promised after msync only (F3).
 func (m *Mount) flush(ctx context.Context) error {
 	fs := m.fs.Load()
 	if fs == nil {
 		return nil // not mounted yet
 	}
-	err := m.atPath(ctx, func() error {
+	return m.bounded(ctx, func() error {
+		m.pathMu.Lock()
 		err := syncAt(m.dir, m.dev)
-		if err == nil && fs.writeback {
+		m.pathMu.Unlock()
+		if fs.writeback {
 			fs.settleWrites()
+		}
+		if err == errUnreachable {
+			return nil // a lazy unmount; only open files lead to it, and these are settled
 		}
 		return err
 	})
-	if err != nil && !fs.writeback && tine.KindOf(err) == tine.KindBusy {
-		// Without a write-back cache all writes have passed; what is left
-		// are stores to mappings, which are seen after msync only (F3).
-		return nil
-	}
-	return err
 }
 
 // CleanStale removes the dead mount of a server that has crashed from dir. It

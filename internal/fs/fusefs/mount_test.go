@@ -57,6 +57,11 @@ func TestMountPoint(t *testing.T) {
 	if got := shell(t, m.Dir(), `grep " $1 " /proc/mounts`); !strings.HasPrefix(got, "tine ") || !strings.Contains(got, " fuse.tine ") {
 		t.Errorf("/proc/mounts says %q", got)
 	}
+	// A child with the descriptor would keep the mount alive when its server
+	// dies, and every program that uses it would hang.
+	if got := shell(t, "/", "ls -l /proc/self/fd"); strings.Contains(got, "/dev/fuse") {
+		t.Errorf("a child inherits the device: %s", got)
+	}
 }
 
 func TestBusyUnmount(t *testing.T) {
@@ -99,6 +104,27 @@ func TestForceUnmount(t *testing.T) {
 	again := mountDisk(t, h, diskName, fusefs.Options{})
 	if got := read(t, again.Dir()+"/f"); got != "kept" {
 		t.Errorf("what was written before the forced unmount is %q", got)
+	}
+}
+
+// TestCovered mounts something over a disk: an unmount must not take that
+// away, and a flush must not fail for it.
+func TestCovered(t *testing.T) {
+	needFUSE(t)
+	h := newHost(t)
+	m := mountDisk(t, h, diskName, fusefs.Options{Writeback: true})
+	fd := open(t, m.Dir()+"/f", unix.O_RDWR|unix.O_CREAT)
+	_, err := unix.Write(fd, []byte("below"))
+	check(t, err)
+	check(t, unix.Mount("none", m.Dir(), "tmpfs", 0, ""))
+	wantKind(t, m.Unmount(context.Background()), tine.KindBusy)
+	_, err = h.Checkpoint(context.Background(), caller(), diskName, "cp", "", volume.WaitRunnable)
+	check(t, err)
+	check(t, unix.Unmount(m.Dir(), 0))
+	check(t, unix.Close(fd))
+	cp := mountDisk(t, h, diskName+"@cp", fusefs.Options{})
+	if got := read(t, cp.Dir()+"/f"); got != "below" {
+		t.Errorf("the checkpoint has %q", got)
 	}
 }
 

@@ -247,9 +247,14 @@ func testModes(t *testing.T, dir string) {
 	}
 	check(t, unix.Chmod(dir, 0o777))
 	check(t, unix.Chmod(f, 0o4777))
+	write(t, dir+"/g", "")
+	check(t, unix.Chmod(dir+"/g", 0o6777))
 	runHelper(t, "as-user", dir)
 	if m := stat(t, f).Mode & 0o7777; m != 0o777 {
 		t.Errorf("after a write by another user the mode is %o; set-user-ID must go", m)
+	}
+	if m := stat(t, dir+"/g").Mode & 0o7777; m != 0o777 {
+		t.Errorf("after a fallocate by another user the mode is %o; set-ID bits must go", m)
 	}
 	if st := stat(t, dir+"/shared"); st.Mode&0o7777 != 0o2770 || st.Gid != 1234 {
 		t.Errorf("chmod g+s by a member of the group through a supplementary group: %o, group %d", st.Mode&0o7777, st.Gid)
@@ -283,6 +288,14 @@ func helperAsUser(args []string) error {
 	}
 	defer unix.Close(fd)
 	if _, err := unix.Write(fd, []byte("y")); err != nil {
+		return err
+	}
+	g, err := unix.Open("g", unix.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(g)
+	if err := unix.Fallocate(g, 0, 0, 10); err != nil {
 		return err
 	}
 	if err := check("chmod of another's file", unix.Chmod("f", 0o777), unix.EPERM); err != nil {

@@ -84,6 +84,7 @@ type layer struct {
 	raw   []rawRow                        // records of the tree that belong to this commit
 	segs  map[tine.SegmentID]struct{}     // whose live bytes or pieces changed
 	bytes int                             // approximate memory held
+	grows bool                            // it makes the disk larger: refused on a full device
 
 	// set when sealed
 	ends []segmentEnd

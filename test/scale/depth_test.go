@@ -1,0 +1,115 @@
+package scale_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"tine.dev/tine/internal/fs/volume"
+)
+
+// TestDepth is F7's first half: look-ups and listings in a fork of forks,
+// every one of which is a disk of its own, with something written in each.
+func TestDepth(t *testing.T) {
+	needFUSE(t)
+	depth := size(*deep, 100, 100)
+	const present, perLevel = 6000, 3
+	h := newHost(t)
+	_, err := h.CreateDisk(ctx, me, "level-0")
+	check(t, err)
+	s := attach(t, h, "level-0")
+	for i := range present {
+		put(t, s, volume.Root, fmt.Sprintf("file-%d", i), []byte("at the bottom"))
+	}
+	_, list, err := s.Mkdir(root, volume.Root, "list", 0o755)
+	check(t, err)
+	for i := range 500 {
+		put(t, s, list, fmt.Sprintf("entry-%d", i), nil)
+	}
+	check(t, s.Detach(ctx))
+	for level := 1; level <= depth; level++ {
+		name := fmt.Sprintf("level-%d", level)
+		fork(t, h, fmt.Sprintf("level-%d", level-1), name)
+		s := attach(t, h, name)
+		for i := range perLevel {
+			put(t, s, volume.Root, fmt.Sprintf("%s-%d", name, i), []byte(name))
+		}
+		check(t, s.Detach(ctx))
+	}
+	check(t, h.ReclaimIdle(ctx))
+	dirs := map[int]string{1: mount(t, h, "level-1"), depth: mount(t, h, fmt.Sprintf("level-%d", depth))}
+	for level, dir := range dirs {
+		d, err := h.Disk(ctx, me, fmt.Sprintf("level-%d", level))
+		check(t, err)
+		t.Logf("level %d: depth %d, strata %d", level, d.Depth, d.Strata)
+		for k := 1; k <= level; k++ {
+			name := fmt.Sprintf("level-%d", k)
+			p, err := os.ReadFile(filepath.Join(dir, name+"-0"))
+			if err != nil || string(p) != name {
+				t.Fatalf("at level %d, the file of level %d: %q, %v", level, k, p, err)
+			}
+		}
+	}
+
+	looks := map[int]*depthTimes{1: {}, depth: {}}
+	for i := range present / 2 { // in turn, so that what else the machine does falls on both
+		for level, dir := range dirs {
+			looks[level].look(t, dir, i)
+		}
+	}
+	for range 40 {
+		for level, dir := range dirs {
+			looks[level].list(t, h, dir, level)
+		}
+	}
+	a, b := looks[1], looks[depth]
+	name := fmt.Sprintf("depth %d", depth)
+	compare(t, "look-up of a present name", "depth 1", a.present, name, b.present, bound(2, 3))
+	compare(t, "look-up of an absent name", "depth 1", a.absent, name, b.absent, bound(2, 3))
+	compare(t, "listing of 500 names", "depth 1", a.listing, name, b.listing, bound(2, 3))
+	t.Logf("%+v", h.Stats())
+}
+
+type depthTimes struct{ present, absent, listing times }
+
+// look looks up names that the kernel has not heard of.
+func (d *depthTimes) look(t *testing.T, dir string, i int) {
+	d.present.timed(func() {
+		_, err := os.Lstat(filepath.Join(dir, fmt.Sprintf("file-%d", i)))
+		check(t, err)
+	})
+	d.absent.timed(func() {
+		if _, err := os.Lstat(filepath.Join(dir, fmt.Sprintf("none-%d", i))); !errors.Is(err, syscall.ENOENT) {
+			t.Fatalf("an absent name: %v", err)
+		}
+	})
+}
+
+// list lists a directory as a session does: the kernel would answer a second
+// listing by itself.
+func (d *depthTimes) list(t *testing.T, h *volume.Host, dir string, level int) {
+	s := attach(t, h, fmt.Sprintf("level-%d", level))
+	defer s.Detach(ctx)
+	_, n, err := s.Lookup(volume.Root, "list")
+	check(t, err)
+	d.listing.timed(func() {
+		l, err := s.OpenDir(n)
+		check(t, err)
+		names := 0
+		check(t, l.Read(0, func(e volume.DirEntry) bool {
+			if !strings.HasPrefix(e.Name, "entry-") {
+				t.Errorf("%s lists %q", dir, e.Name)
+			}
+			names++
+			return true
+		}))
+		check(t, l.Close())
+		if names != 500 {
+			t.Errorf("level %d lists %d names, want 500", level, names)
+		}
+	})
+}

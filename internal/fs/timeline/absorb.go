@@ -117,12 +117,12 @@ func (t *tree) absorb(l, c *line) {
 	delete(t.lines, l.id)
 	t.aliases[l.id] = c.id
 
-	var r rows
+	r := newRows()
 	r.del(t.key(record.IDKey(record.TableTimeline, l.id)))
 	r.set(t.key(record.IDKey(record.TableAlias, l.id)), record.Alias{Into: c.id}.Append(nil))
-	t.setTimeline(&r, c)
+	t.setTimeline(r, c)
 	if gone {
-		t.addTask(&r, c, p)
+		t.addTask(r, c, p)
 	}
 	s := t.commit(r, l.lastStep(), c.lastStep())
 	c.after = s
@@ -306,7 +306,7 @@ func (l *line) dropStratum(s *stratum) {
 	t.topo.Unlock()
 	t.version.Add(1)
 	l.mu.Unlock()
-	var r rows
-	t.setTimeline(&r, l)
+	r := newRows()
+	t.setTimeline(r, l)
 	t.commit(r)
 }

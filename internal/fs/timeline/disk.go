@@ -117,15 +117,15 @@ func (e *Engine) Create(ctx context.Context, tenant tine.TenantID, name string, 
 	l.state.touched, l.state.written = true, true
 	l.state.stored.Store(true)
 	l.counters = lineCounters{Counters: counters, loaded: true}
-	var r rows
+	r := newRows()
 	r.set(record.Key(tenant, record.IDKey(record.TableTree, t.id), 0), t.rec.Append(nil))
 	for _, row := range first {
 		r.set(record.Key(l.strata[0].id, row.Key, l.epoch), row.Value)
 	}
 	r.set(record.Key(l.strata[0].id, record.TableKey(record.TableCounters), l.epoch), l.counters.Append(nil))
-	t.setTimeline(&r, l)
-	t.setDisk(&r, d)
-	t.setLog(&r, d, d.entry(now.UnixNano(), "create", "", a))
+	t.setTimeline(r, l)
+	t.setDisk(r, d)
+	t.setLog(r, d, d.entry(now.UnixNano(), "create", "", a))
 	l.after = t.commit(r)
 	t.mu.Unlock()
 	if err := l.after.wait(ctx, e); err != nil {
@@ -164,9 +164,9 @@ func (d *Disk) Rename(ctx context.Context, name string, a Actor) error {
 	}
 	old := d.rec.Name
 	d.rec.Name = name
-	var r rows
-	t.setDisk(&r, d)
-	t.setLog(&r, d, d.entry(e.now(), "rename", old+" to "+name, a))
+	r := newRows()
+	t.setDisk(r, d)
+	t.setLog(r, d, d.entry(e.now(), "rename", old+" to "+name, a))
 	s := t.commit(r)
 	t.mu.Unlock()
 	e.mu.Lock()
@@ -214,18 +214,18 @@ func (d *Disk) Remove(ctx context.Context, purge bool, a Actor) error {
 		}
 	}
 	wasLiving, name := d.rec.Deleted == 0, d.rec.Name
-	var r rows
+	r := newRows()
 	var s *step
 	if purge {
-		s = t.purge(&r, d)
+		s = t.purge(r, d)
 	} else {
 		if err := d.living(); err != nil {
 			t.mu.Unlock()
 			return err
 		}
 		d.rec.Deleted = e.now()
-		t.setDisk(&r, d)
-		t.setLog(&r, d, d.entry(d.rec.Deleted, "remove", "", a))
+		t.setDisk(r, d)
+		t.setLog(r, d, d.entry(d.rec.Deleted, "remove", "", a))
 		s = t.commit(r)
 	}
 	t.mu.Unlock()
@@ -270,7 +270,7 @@ func (t *tree) purge(r *rows, d *Disk) *step {
 		t.dropCheckpoint(r, d, c)
 	}
 	t.addTask(r, l, tine.Head)
-	return t.commit(*r, last)
+	return t.commit(r, last)
 }
 
 // Undelete brings back the newest removed disk of that name.
@@ -297,9 +297,9 @@ func (e *Engine) Undelete(ctx context.Context, tenant tine.TenantID, name string
 		return nil, err
 	}
 	best.rec.Deleted = 0
-	var r rows
-	t.setDisk(&r, best)
-	t.setLog(&r, best, best.entry(e.now(), "undelete", "", a))
+	r := newRows()
+	t.setDisk(r, best)
+	t.setLog(r, best, best.entry(e.now(), "undelete", "", a))
 	s := t.commit(r)
 	t.mu.Unlock()
 	e.publish(tenant, best)

@@ -21,8 +21,17 @@ type point struct {
 // freeze makes the head's present state a point. It costs one record: the open
 // layer is sealed and the epoch bumped, unless nothing was written since the
 // last bump. A line that was never written is skipped: its state is its
-// parent's at the branch. t.mu is held, and line.mu not.
-func (l *line) freeze() (point, error) {
+// parent's at the branch. The point gets n holders in the same moment, before
+// any write can replace what it shows. t.mu is held, and line.mu not.
+func (l *line) freeze(r *rows, n int) (point, error) {
+	p, err := l.tryFreeze(r, n)
+	if err == nil && p.line != l {
+		p.line.hold(r, p.epoch, n)
+	}
+	return p, err
+}
+
+func (l *line) tryFreeze(r *rows, n int) (p point, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.commits.failed != nil {
@@ -31,10 +40,16 @@ func (l *line) freeze() (point, error) {
 	if l.untouched() {
 		return point{line: l.parent.root(), epoch: l.branch, last: l.after}, nil
 	}
+	defer func() {
+		for range n {
+			l.pins.add(p.epoch)
+		}
+		l.after = r.step
+	}()
 	if !l.state.written && !l.counters.dirty && l.epoch > l.first {
 		return point{line: l, epoch: l.epoch - 1, last: l.lastStep()}, nil
 	}
-	p := point{line: l, epoch: l.epoch, last: l.seal(), moved: true}
+	p = point{line: l, epoch: l.epoch, last: l.seal(), moved: true}
 	l.epoch++
 	l.open.epoch = l.epoch
 	l.state.written = false
@@ -70,7 +85,8 @@ func (d *Disk) Fork(cp string, names []string, a Actor) ([]*Disk, Step, error) {
 	if err := d.living(); err != nil {
 		return nil, Step{}, err
 	}
-	p, err := d.pointOf(cp)
+	r := newRows()
+	p, err := d.pointOf(r, cp, len(names))
 	if err != nil {
 		return nil, Step{}, err
 	}
@@ -78,44 +94,43 @@ func (d *Disk) Fork(cp string, names []string, a Actor) ([]*Disk, Step, error) {
 	if cp != "" {
 		from += "@" + cp
 	}
-	var r rows
 	var ds []*Disk
-	p.line.mu.Lock()
 	for _, name := range names {
 		child := t.newLine(tine.NewID[tine.TimelineID](now), p.line, p.epoch)
 		child.strata = newStrata(now)
 		p.line.adopt(child)
 		k := t.newDisk(name, child, now.UnixNano())
 		k.rec.Origin, k.rec.Forked = from, d.id
-		t.setTimeline(&r, child)
-		t.setDisk(&r, k)
-		t.setLog(&r, k, k.entry(now.UnixNano(), "fork", "from "+from, a))
+		t.setTimeline(r, child)
+		t.setDisk(r, k)
+		t.setLog(r, k, k.entry(now.UnixNano(), "fork", "from "+from, a))
 		ds = append(ds, k)
 	}
-	t.setLog(&r, d, d.entry(now.UnixNano(), "fork", "to "+strings.Join(names, " "), a))
+	t.setLog(r, d, d.entry(now.UnixNano(), "fork", "to "+strings.Join(names, " "), a))
 	if p.moved {
-		t.setTimeline(&r, p.line)
+		t.setTimeline(r, p.line)
+	}
+	for _, k := range ds {
+		k.line.after = r.step
 	}
 	s := t.commit(r, p.last)
-	p.line.after = s
-	for _, k := range ds {
-		k.line.after = s
-	}
-	p.line.mu.Unlock()
 	e.publish(t.rec.Tenant, ds...)
 	return ds, Step{s, e}, nil
 }
 
-// pointOf returns what DISK or DISK@CHECKPOINT means now; t.mu is held.
-func (d *Disk) pointOf(cp string) (point, error) {
+// pointOf returns what DISK or DISK@CHECKPOINT means now, with n holders;
+// t.mu is held.
+func (d *Disk) pointOf(r *rows, cp string, n int) (point, error) {
 	if cp == "" {
-		return d.line.freeze()
+		return d.line.freeze(r, n)
 	}
 	c, err := d.find(cp)
 	if err != nil {
 		return point{}, err
 	}
-	return point{line: c.line.root(), epoch: c.rec.Epoch}, nil
+	l := c.line.root()
+	l.hold(r, c.rec.Epoch, n)
+	return point{line: l, epoch: c.rec.Epoch}, nil
 }
 
 // Step is something that will be durable.
@@ -147,24 +162,21 @@ func (d *Disk) Checkpoint(name, message string, a Actor) (CheckpointInfo, Step, 
 		return CheckpointInfo{}, Step{}, tine.Errorf(tine.KindExists, "disk %q has a checkpoint %q already", d.rec.Name, name).
 			WithHint("choose another name, or remove it with `tine checkpoint rm %s %s`", d.rec.Name, name)
 	}
-	var r rows
-	c, p, err := d.checkpoint(&r, record.Checkpoint{Name: name, Message: message, Author: a.Author, Caller: a.Caller})
+	r := newRows()
+	c, p, err := d.checkpoint(r, record.Checkpoint{Name: name, Message: message, Author: a.Author, Caller: a.Caller})
 	if err != nil {
 		return CheckpointInfo{}, Step{}, err
 	}
-	t.setLog(&r, d, d.entry(c.rec.Created, "checkpoint", name, a))
+	t.setLog(r, d, d.entry(c.rec.Created, "checkpoint", name, a))
 	s := t.commit(r, p.last)
-	p.line.mu.Lock()
-	p.line.after = s
-	p.line.mu.Unlock()
 	return d.info(c), Step{s, d.engine}, nil
 }
 
 // checkpoint freezes the head and adds the rows of a checkpoint of it; t.mu is
-// held. The caller commits them after p.last and sets the line's after.
+// held. The caller commits them after p.last.
 func (d *Disk) checkpoint(r *rows, rec record.Checkpoint) (*checkpoint, point, error) {
 	t := d.tree
-	p, err := d.line.freeze()
+	p, err := d.line.freeze(r, 1)
 	if err != nil {
 		return nil, p, err
 	}
@@ -172,9 +184,6 @@ func (d *Disk) checkpoint(r *rows, rec record.Checkpoint) (*checkpoint, point, e
 	rec.Disk, rec.Epoch, rec.Created = d.id, p.epoch, now.UnixNano()
 	c := &checkpoint{id: tine.NewID[tine.CheckpointID](now), rec: rec, line: p.line}
 	d.own(c)
-	p.line.mu.Lock()
-	p.line.pins.add(p.epoch)
-	p.line.mu.Unlock()
 	t.setCheckpoint(r, c)
 	if p.moved {
 		t.setTimeline(r, p.line)
@@ -234,9 +243,9 @@ func (d *Disk) RemoveCheckpoint(ctx context.Context, name string, a Actor) error
 		t.mu.Unlock()
 		return err
 	}
-	var r rows
-	t.dropCheckpoint(&r, d, c)
-	t.setLog(&r, d, d.entry(d.engine.now(), "checkpoint-remove", name, a))
+	r := newRows()
+	t.dropCheckpoint(r, d, c)
+	t.setLog(r, d, d.entry(d.engine.now(), "checkpoint-remove", name, a))
 	s := t.commit(r)
 	t.mu.Unlock()
 	err = s.wait(ctx, d.engine)
@@ -261,10 +270,7 @@ func (t *tree) dropCheckpoint(r *rows, d *Disk, c *checkpoint) {
 	delete(d.checkpoints, c.rec.Name)
 	d.autos = slices.DeleteFunc(d.autos, func(x *checkpoint) bool { return x == c })
 	r.del(t.key(record.IDKey(record.TableCheckpoint, c.id)))
-	l.mu.Lock()
-	last := l.pins.release(c.rec.Epoch)
-	l.mu.Unlock()
-	if last {
+	if l.release(r, c.rec.Epoch) {
 		t.addTask(r, l, c.rec.Epoch)
 	}
 }

@@ -61,10 +61,10 @@ func (t *tree) runTask(ctx context.Context) (bool, error) {
 	defer t.mu.Unlock()
 	t.tasks = t.tasks[1:]
 	l.tasks--
-	var r rows
+	r := newRows()
 	r.del(t.key(record.TaskKey(k.seq)))
 	if l.tasks == 0 && l.head == nil && len(l.pins.sorted) == 0 {
-		t.remove(&r, l)
+		t.remove(r, l)
 	} else {
 		t.commit(r, l.lastStepLocked())
 	}
@@ -284,13 +284,10 @@ func (t *tree) remove(r *rows, l *line) {
 	l.mu.Unlock()
 	if l.parent != nil {
 		p := l.parent.root()
-		p.mu.Lock()
 		t.topo.Lock()
 		delete(p.children, l)
 		t.topo.Unlock()
-		gone := p.pins.release(l.branch)
-		p.mu.Unlock()
-		if gone {
+		if p.release(r, l.branch) {
 			t.addTask(r, p, l.branch)
 		}
 	} else {
@@ -300,7 +297,7 @@ func (t *tree) remove(r *rows, l *line) {
 		delete(e.trees, t.id)
 		e.mu.Unlock()
 	}
-	s := t.commit(*r, last)
+	s := t.commit(r, last)
 	go func() {
 		<-s.done
 		if s.err != nil {

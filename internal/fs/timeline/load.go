@@ -78,6 +78,7 @@ func (t *tree) loadTimelines(snap kv.Snapshot) error {
 		}
 		l.parent = p
 		p.adopt(l)
+		p.pins.add(l.branch)
 	}
 	t.version.Add(1)
 	return nil

@@ -57,20 +57,18 @@ func (d *Disk) rollback(target func() (*checkpoint, error), op string, a Actor) 
 	p := c.line.root()
 	n := t.newLine(tine.NewID[tine.TimelineID](now), p, c.rec.Epoch)
 	n.strata = newStrata(now)
-	p.mu.Lock()
+	r := newRows()
 	p.adopt(n)
-	p.mu.Unlock()
-	var r rows
-	t.setTimeline(&r, n)
-	s, undo, err := d.exchange(&r, n, op, "to "+c.rec.Name, a, func(*rows) {})
+	p.hold(r, c.rec.Epoch, 1)
+	t.setTimeline(r, n)
+	s, undo, err := d.exchange(r, n, op, "to "+c.rec.Name, a, func(*rows) {})
 	if err != nil {
-		p.mu.Lock()
 		t.topo.Lock()
 		delete(p.children, n)
 		t.topo.Unlock()
-		p.pins.release(c.rec.Epoch)
-		p.mu.Unlock()
+		p.release(r, c.rec.Epoch)
 		delete(t.lines, n.id)
+		r.finish(nil) // nothing is to be waited for
 		return nil, "", err
 	}
 	return s, undo, nil
@@ -116,12 +114,10 @@ func (d *Disk) exchange(r *rows, n *line, op, detail string, a Actor, also func(
 	also(r)
 	t.setDisk(r, d)
 	t.setLog(r, d, d.entry(d.engine.now(), op, detail+", before it: "+auto.rec.Name, a))
-	s := t.commit(*r, p.last, last)
-	for _, l := range []*line{old, p.line, n} {
-		l.mu.Lock()
-		l.after = s
-		l.mu.Unlock()
-	}
+	n.mu.Lock()
+	n.after = r.step
+	n.mu.Unlock()
+	s := t.commit(r, p.last, last)
 	d.engine.janitor.wake()
 	return s, auto.rec.Name, nil
 }
@@ -197,9 +193,9 @@ func (d *Disk) promote(fork *Disk, force bool, a Actor) (*step, string, error) {
 		return nil, "", tine.Errorf(tine.KindConflict, "disk %q has changed since %q was forked from it", d.rec.Name, fork.rec.Name).
 			WithHint("`tine diff %s %s` shows how; --force promotes all the same, and `tine undo %s` takes it back", d.rec.Name, fork.rec.Name, d.rec.Name)
 	}
-	var r rows
+	r := newRows()
 	name := fork.rec.Name
-	return d.exchange(&r, fork.line, "promote", "of "+name, a, func(r *rows) { t.retire(r, d, fork) })
+	return d.exchange(r, fork.line, "promote", "of "+name, a, func(r *rows) { t.retire(r, d, fork) })
 }
 
 // retire takes a promoted fork's name away and gives its checkpoints to the

@@ -64,8 +64,7 @@ func (t *tree) newLine(id tine.TimelineID, parent *line, branch tine.Epoch) *lin
 	return l
 }
 
-// adopt connects a child to its parent and takes the pin; t.mu and the
-// parent's mu are held.
+// adopt connects a child to its parent, whose pin it holds; t.mu is held.
 func (l *line) adopt(child *line) {
 	t := l.tree
 	t.topo.Lock()
@@ -74,17 +73,44 @@ func (l *line) adopt(child *line) {
 	}
 	l.children[child] = struct{}{}
 	t.topo.Unlock()
-	l.pins.add(child.branch)
 }
 
-// rows collects the rows of a record.
-type rows []rawRow
+// rows collects the rows of a record. Its step exists from the start, so that a
+// line can be made to wait for it at the very moment at which the line's pins
+// change in memory (I7): a version that counts on a pin, or on its absence, is
+// durable only after the record that made it so.
+type rows struct {
+	list []rawRow
+	*step
+}
 
-func (r *rows) set(key, value []byte) { *r = append(*r, rawRow{key: key, value: value}) }
-func (r *rows) del(key []byte)        { *r = append(*r, rawRow{key: key}) }
+func newRows() *rows { return &rows{step: newStep()} }
+
+func (r *rows) set(key, value []byte) { r.list = append(r.list, rawRow{key: key, value: value}) }
+func (r *rows) del(key []byte)        { r.list = append(r.list, rawRow{key: key}) }
 
 // delPrefix removes all rows whose full key starts with p.
-func (r *rows) delPrefix(p []byte) { *r = append(*r, rawRow{key: p, until: record.PrefixEnd(p)}) }
+func (r *rows) delPrefix(p []byte) {
+	r.list = append(r.list, rawRow{key: p, until: record.PrefixEnd(p)})
+}
+
+// hold adds n holders to a pin of the line.
+func (l *line) hold(r *rows, e tine.Epoch, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for range n {
+		l.pins.add(e)
+	}
+	l.after = r.step
+}
+
+// release takes one holder of a pin away; last reports that the pin is gone.
+func (l *line) release(r *rows, e tine.Epoch) (last bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.after = r.step
+	return l.pins.release(e)
+}
 
 func (t *tree) setTimeline(r *rows, l *line) {
 	rec := l.timeline()
@@ -112,16 +138,16 @@ func (t *tree) setLog(r *rows, d *Disk, e record.LogEntry) {
 
 // commit makes a record durable in the background, after the tree's records
 // before it and the given steps; t.mu is held. The rows are as of now.
-func (t *tree) commit(r rows, deps ...*step) *step {
-	s := newStep(append(deps, t.last)...)
-	t.last = s
-	go func() { s.finish(t.apply(r, s)) }()
-	return s
+func (t *tree) commit(r *rows, deps ...*step) *step {
+	r.deps = newStep(append(deps, t.last)...).deps
+	t.last = r.step
+	go func() { r.finish(t.apply(r)) }()
+	return r.step
 }
 
-func (t *tree) apply(r rows, s *step) error {
+func (t *tree) apply(r *rows) error {
 	e := t.engine
-	if err := s.awaitDeps(); err != nil {
+	if err := r.awaitDeps(); err != nil {
 		return err
 	}
 	for {
@@ -144,8 +170,8 @@ func (t *tree) apply(r rows, s *step) error {
 	}
 }
 
-func (r rows) put(b kv.Batch) {
-	for _, row := range r {
+func (r *rows) put(b kv.Batch) {
+	for _, row := range r.list {
 		row.put(b)
 	}
 }

@@ -30,7 +30,11 @@ func (t *tree) addTask(r *rows, l *line, e tine.Epoch) {
 
 // stepKeys is how many rows a background step looks at while it holds the
 // line's lock.
-const stepKeys = 128
+const stepKeys = 32
+
+// stepBytes is how much a background step may leave to be committed before the
+// next one waits for it.
+const stepBytes = 256 << 10
 
 // runTask runs the oldest drop of the tree; false if there is none. It is the
 // janitor's, one at a time.
@@ -52,8 +56,7 @@ func (t *tree) runTask(ctx context.Context) (bool, error) {
 	pins := l.pinsWithHead()
 	t.mu.Unlock()
 	if len(pins) > 0 && !slices.Contains(pins, k.epoch) {
-		after, upTo := reclaim.DropInterval(pins, k.epoch)
-		if err := l.freeBorn(ctx, after, upTo); err != nil {
+		if err := l.drop(ctx, pins, k.epoch); err != nil {
 			return true, err
 		}
 	}
@@ -77,17 +80,92 @@ func (l *line) lastStepLocked() *step {
 	return l.lastStep()
 }
 
-// freeBorn frees what is not needed among the line's rows born in
-// (after, upTo], a few rows at a time, as commits of the line.
-func (l *line) freeBorn(ctx context.Context, after, upTo tine.Epoch) error {
+// drop frees what the pin p alone has kept: the versions born in (q, p], q being
+// the next lower pin, whose next version is born in (p, r], r being the next
+// higher one. So it looks at the rows born in one of these two intervals, the
+// one with fewer: giving up a checkpoint of a large disk that has hardly
+// changed before it, or hardly since, costs next to nothing. With no higher pin
+// left all that is born after q goes.
+func (l *line) drop(ctx context.Context, pins []tine.Epoch, p tine.Epoch) error {
+	after, upTo := reclaim.DropInterval(pins, p)
+	look := kv.Born{After: after, UpTo: upTo}
+	if i, _ := slices.BinarySearch(pins, p); i < len(pins) {
+		// Versions added above the pin before it was released are in the store.
+		if err := l.sync(ctx); err != nil {
+			return err
+		}
+		above := kv.Born{After: p, UpTo: pins[i]}
+		fewer, err := l.fewerRows(look, above)
+		if err != nil {
+			return err
+		}
+		look = fewer
+	}
+	return l.freeBorn(ctx, look, kv.Born{After: after, UpTo: upTo})
+}
+
+// fewerRows returns the interval in which fewer of the line's rows are born. It
+// counts both in step, so it costs as much as the smaller.
+func (l *line) fewerRows(a, b kv.Born) (kv.Born, error) {
+	snap := l.tree.engine.Rows.Snapshot()
+	defer snap.Close()
+	var scans [2][]kv.Scan
+	defer func() {
+		for _, ss := range scans {
+			for _, s := range ss {
+				s.Close()
+			}
+		}
+	}()
+	for i, born := range []kv.Born{a, b} {
+		for _, s := range l.strataNow() {
+			scan, err := snap.Scan(s.id[:], record.PrefixEnd(s.id[:]), &born)
+			if err != nil {
+				return a, err
+			}
+			scans[i] = append(scans[i], scan)
+		}
+	}
+	for {
+		for i, born := range []kv.Born{a, b} {
+			for len(scans[i]) > 0 && !scans[i][0].Next() {
+				err := scans[i][0].Err()
+				scans[i][0].Close()
+				scans[i] = scans[i][1:]
+				if err != nil {
+					return a, err
+				}
+			}
+			if len(scans[i]) == 0 {
+				return born, nil
+			}
+		}
+	}
+}
+
+// syncPast commits the line when more than a little waits in its open layer.
+func (l *line) syncPast(ctx context.Context, bytes int) error {
+	l.mu.RLock()
+	waits := l.open.bytes
+	l.mu.RUnlock()
+	if waits < bytes {
+		return nil
+	}
+	return l.sync(ctx)
+}
+
+// freeBorn looks at the line's rows that have a version born in look, a few at
+// a time, and frees their versions born in free that are not needed, as commits
+// of the line.
+func (l *line) freeBorn(ctx context.Context, look, free kv.Born) error {
 	for _, s := range l.strataNow() {
 		cursor := s.id[:]
 		for cursor != nil {
-			next, err := l.freeStep(s.id, cursor, kv.Born{After: after, UpTo: upTo})
+			next, err := l.freeStep(s.id, cursor, look, free)
 			if err != nil {
 				return err
 			}
-			if err := l.sync(ctx); err != nil {
+			if err := l.syncPast(ctx, stepBytes); err != nil {
 				return err
 			}
 			l.tree.engine.Crash.At(crashpoint.DropStep)
@@ -105,7 +183,7 @@ func (l *line) strataNow() []*stratum {
 
 // freeStep looks at some rows of a stratum from cursor on and returns where to
 // go on; nil at the end.
-func (l *line) freeStep(s tine.StratumID, cursor []byte, born kv.Born) ([]byte, error) {
+func (l *line) freeStep(s tine.StratumID, cursor []byte, look, free kv.Born) ([]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t, err := l.begin()
@@ -113,15 +191,18 @@ func (l *line) freeStep(s tine.StratumID, cursor []byte, born kv.Born) ([]byte, 
 		return nil, err
 	}
 	defer t.close()
-	keys, next, err := bornKeys(t.snapshot(), s, cursor, born)
+	keys, next, err := bornKeys(t.snapshot(), s, cursor, look)
 	if err != nil {
 		return nil, err
 	}
 	pins := l.pinsWithHead()
 	for _, k := range keys {
-		if err := t.freeUnneeded(k, pins, born); err != nil {
+		if err := t.freeUnneeded(k, pins, free); err != nil {
 			return nil, err
 		}
+	}
+	if !l.open.empty() {
+		l.changed()
 	}
 	return next, nil
 }
@@ -207,11 +288,15 @@ func (t *Txn) freeVersion(k record.Logical, vs []version, i int) error {
 	}
 	y := t.layer()
 	birth := vs[i].birth
+	e, ok := y.rows.Get(k)
+	if ok && e.below == belowSomething {
+		e.below = belowUnknown // what lay below may be what goes
+		y.rows.Set(k, e)
+	}
 	if birth != y.epoch {
 		y.free(k, birth)
 		return nil
 	}
-	e, ok := y.rows.Get(k)
 	switch {
 	case !ok:
 		y.set(k, entry{gone: true, replaces: birth})

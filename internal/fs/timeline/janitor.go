@@ -98,10 +98,10 @@ func (j *janitor) run(ctx context.Context, thorough bool) error {
 // step does one piece of work in a tree; false if there is none.
 func (j *janitor) step(ctx context.Context, t *tree) (bool, error) {
 	for _, piece := range []func() (bool, error){
-		func() (bool, error) { return t.runTask(ctx) },
+		func() (bool, error) { return t.foldOne(ctx) }, // first: all else gets dearer with every stratum
 		func() (bool, error) { return t.absorbOne(ctx) },
+		func() (bool, error) { return t.runTask(ctx) },
 		func() (bool, error) { return t.reapOne(ctx) },
-		func() (bool, error) { return t.foldOne(ctx) },
 		func() (bool, error) { return t.commitOne(ctx) },
 		func() (bool, error) { return t.filterOne(ctx) },
 	} {

@@ -59,14 +59,12 @@ func (d *Disk) rollback(target func() (*checkpoint, error), op string, a Actor) 
 	n.strata = newStrata(now)
 	r := newRows()
 	p.adopt(n)
-	p.hold(r, c.rec.Epoch, 1)
 	t.setTimeline(r, n)
-	s, undo, err := d.exchange(r, n, op, "to "+c.rec.Name, a, func(*rows) {})
+	s, undo, err := d.exchange(r, n, op, "to "+c.rec.Name, a, func(r *rows) { p.hold(r, n.branch, 1) })
 	if err != nil {
 		t.topo.Lock()
 		delete(p.children, n)
 		t.topo.Unlock()
-		p.release(r, c.rec.Epoch)
 		delete(t.lines, n.id)
 		r.finish(nil) // nothing is to be waited for
 		return nil, "", err
@@ -76,7 +74,7 @@ func (d *Disk) rollback(target func() (*checkpoint, error), op string, a Actor) 
 
 // exchange makes n the disk's head, with an automatic checkpoint of the old
 // one first, and gives the old head up. It commits the record, with what also
-// adds to it, which rests on everything that either head shows. d.mu (for
+// adds to it when nothing can fail any more, which rests on everything that either head shows. d.mu (for
 // writing) and t.mu are held.
 func (d *Disk) exchange(r *rows, n *line, op, detail string, a Actor, also func(*rows)) (*step, string, error) {
 	t, old := d.tree, d.line
@@ -84,19 +82,25 @@ func (d *Disk) exchange(r *rows, n *line, op, detail string, a Actor, also func(
 	if err != nil {
 		return nil, "", err
 	}
+	// What is sealed for this record is sealed before any line learns to wait
+	// for it, or the two would wait for each other.
+	n.mu.Lock()
+	err = n.raiseNumbers(nextIno, nextCookie)
+	var last *step
+	if n.state.touched {
+		last = n.seal()
+		n.kick()
+	} else if n.counters.dirty {
+		n.firstCounters(r)
+	}
+	n.mu.Unlock()
+	if err != nil {
+		return nil, "", err
+	}
 	auto, p, err := d.checkpoint(r, record.Checkpoint{
 		Name: d.autoName(op), Author: a.Author, Caller: a.Caller, Auto: true,
 		Message: fmt.Sprintf("before %s %s", op, detail),
 	})
-	if err != nil {
-		return nil, "", err
-	}
-	n.mu.Lock()
-	err = n.raiseNumbers(nextIno, nextCookie)
-	last := n.seal()
-	n.kick()
-	n.head = d
-	n.mu.Unlock()
 	if err != nil {
 		return nil, "", err
 	}
@@ -108,14 +112,14 @@ func (d *Disk) exchange(r *rows, n *line, op, detail string, a Actor, also func(
 	d.gen++
 	d.rec.Moves++
 	t.addTask(r, old, tine.Head)
+	also(r)
 	for len(d.autos) > d.engine.UndoKeep && d.autos[0].open == 0 {
 		t.dropCheckpoint(r, d, d.autos[0])
 	}
-	also(r)
 	t.setDisk(r, d)
 	t.setLog(r, d, d.entry(d.engine.now(), op, detail+", before it: "+auto.rec.Name, a))
 	n.mu.Lock()
-	n.after = r.step
+	n.head, n.after = d, r.step
 	n.mu.Unlock()
 	s := t.commit(r, p.last, last)
 	d.engine.janitor.wake()
@@ -147,6 +151,15 @@ func (l *line) raiseNumbers(ino tine.Ino, cookie uint64) error {
 		c.NextIno, c.NextCookie, c.dirty = max(c.NextIno, ino), max(c.NextCookie, cookie), true
 	}
 	return nil
+}
+
+// firstCounters puts a new line's counters into the record that makes the line:
+// it has no commit of its own before. line.mu is held.
+func (l *line) firstCounters(r *rows) {
+	r.set(record.Key(l.strata[0].id, record.TableKey(record.TableCounters), l.epoch), l.counters.Append(nil))
+	l.counters.dirty = false
+	l.state.touched, l.state.written = true, true
+	l.state.stored.Store(true)
 }
 
 // Promote makes the fork's head this disk's head: the fork's name goes, its

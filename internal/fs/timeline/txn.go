@@ -89,7 +89,7 @@ func (t *Txn) Del(k record.Logical, f Found) error {
 		}
 	}
 	if e.below == belowUnknown {
-		older, err := t.older(k, e.replaces)
+		older, err := t.older(k)
 		if err != nil {
 			return err
 		}
@@ -116,22 +116,21 @@ func (t *Txn) Del(k record.Logical, f Found) error {
 func (l *line) single() bool { return l.parent == nil && l.epoch == l.first }
 
 // older reports whether any version of the row, tombstones included, lies
-// below the one born at birth.
-func (t *Txn) older(k record.Logical, birth tine.Epoch) (bool, error) {
+// below the one that the open layer is about to replace.
+func (t *Txn) older(k record.Logical) (bool, error) {
 	if t.line.single() {
 		return false, nil
 	}
-	if birth > 0 {
-		v, err := t.olderVersion(k, birth)
-		if err != nil || v != nil {
-			return v != nil, err
-		}
+	f, err := t.Get(k)
+	if err != nil {
+		return false, err
 	}
-	for i := 1; i < len(t.hops); i++ {
-		f, err := t.at(k, t.line.branch)
-		return f.Kind != Nothing, err
+	v, err := t.olderVersion(k, f.Birth)
+	if err != nil || v != nil {
+		return v != nil, err
 	}
-	return false, nil
+	f, err = t.inherited(k)
+	return f.Kind != Nothing, err
 }
 
 // olderVersion returns the line's own version just below the one born at

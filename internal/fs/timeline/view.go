@@ -205,6 +205,9 @@ func (r *Reader) versions(l record.Logical) ([]version, error) {
 	h := &r.hops[0]
 	if !h.line.bare() {
 		for _, s := range h.strata {
+			if s.lacks(l) {
+				continue
+			}
 			prefix := record.AppendKey(nil, s.id, l)
 			scan, err := r.snapshot().Scan(prefix, record.PrefixEnd(prefix), nil)
 			if err != nil {

@@ -2,13 +2,11 @@ package fusefs_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,13 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tine.dev/tine/internal/fs/fusefs"
-	"tine.dev/tine/internal/fs/volume"
-	"tine.dev/tine/internal/tine"
 )
 
 // helperEnv names what a child of the test binary does instead of testing.
 // Children exist for what one process cannot do to itself: hold a lock against
-// itself, crash, or fault on a mapping whose pages it has to serve.
+// itself, crash, or use a mount that it serves.
 const helperEnv = "TINE_FUSEFS_TEST_HELPER"
 
 var helpers = map[string]func(args []string) error{
@@ -47,13 +43,13 @@ func TestMain(m *testing.M) {
 
 // child is a running helper.
 type child struct {
-	t     *testing.T
+	t     testing.TB
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	out   *bufio.Scanner
 }
 
-func startHelper(t *testing.T, name string, args ...string) *child {
+func startHelper(t testing.TB, name string, args ...string) *child {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), helperEnv+"="+name)
@@ -65,8 +61,10 @@ func startHelper(t *testing.T, name string, args ...string) *child {
 	check(t, cmd.Start())
 	c := &child{t, cmd, stdin, bufio.NewScanner(stdout)}
 	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
+		if cmd.ProcessState == nil {
+			cmd.Process.Kill()
+			cmd.Wait()
+		}
 	})
 	return c
 }
@@ -91,7 +89,7 @@ func (c *child) finish() {
 	}
 }
 
-func runHelper(t *testing.T, name string, args ...string) {
+func runHelper(t testing.TB, name string, args ...string) {
 	t.Helper()
 	startHelper(t, name, args...).finish()
 }
@@ -99,7 +97,7 @@ func runHelper(t *testing.T, name string, args ...string) {
 func untilStdinCloses() { io.Copy(io.Discard, os.Stdin) }
 
 // needFUSE skips a test on a machine that cannot mount.
-func needFUSE(t *testing.T) {
+func needFUSE(t testing.TB) {
 	t.Helper()
 	if r := fusefs.Probe(); r.Err != nil {
 		t.Skipf("cannot mount here: %v", r.Err)
@@ -118,71 +116,6 @@ func wantErrno(t testing.TB, what string, err error, want syscall.Errno) {
 	if want == 0 && err != nil || want != 0 && !errors.Is(err, want) {
 		t.Errorf("%s: %v, want errno %v", what, err, want)
 	}
-}
-
-func wantKind(t testing.TB, err error, want tine.ErrorKind) {
-	t.Helper()
-	if err == nil || tine.KindOf(err) != want {
-		t.Fatalf("error %v, want one of kind %v", err, want)
-	}
-}
-
-const diskName = "disk"
-
-// newHost opens a host with one empty disk.
-func newHost(t testing.TB) *volume.Host {
-	t.Helper()
-	h, err := openHost(t.TempDir())
-	check(t, err)
-	t.Cleanup(func() {
-		if err := h.Close(context.Background()); err != nil {
-			t.Errorf("closing the host: %v", err)
-		}
-	})
-	return h
-}
-
-func openHost(dir string) (*volume.Host, error) {
-	h, err := volume.Open(context.Background(), volume.Options{Dir: dir})
-	if err != nil {
-		return nil, err
-	}
-	_, err = h.CreateDisk(context.Background(), caller(), diskName)
-	return h, err
-}
-
-func caller() volume.Caller {
-	return volume.Caller{Tenant: tine.DefaultTenant, Author: "test", Principal: "test"}
-}
-
-// mountDisk mounts DISK[@CHECKPOINT] on a new directory until the end of the
-// test, where a clean unmount must succeed.
-func mountDisk(t testing.TB, h *volume.Host, ref string, o fusefs.Options) *fusefs.Mount {
-	t.Helper()
-	o.Dir = filepath.Join(t.TempDir(), "mnt")
-	check(t, os.Mkdir(o.Dir, 0o755))
-	m, err := mountAt(h, ref, o)
-	check(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := m.Unmount(ctx); err != nil {
-			t.Errorf("unmount: %v", err)
-			m.ForceUnmount(ctx)
-		}
-	})
-	return m
-}
-
-func mountAt(h *volume.Host, ref string, o fusefs.Options) (*fusefs.Mount, error) {
-	r, err := volume.ParseRef(ref)
-	if err != nil {
-		return nil, err
-	}
-	o.Attach = func(ctx context.Context, a volume.AttachOptions) (*volume.Session, error) {
-		return h.Attach(ctx, caller(), r, a)
-	}
-	return fusefs.New(context.Background(), o)
 }
 
 func write(t testing.TB, path, content string) {

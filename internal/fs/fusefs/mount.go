@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -68,7 +67,8 @@ type Mount struct {
 	// before. What is set in serve is set before fs.
 	fs      atomic.Pointer[fileSystem]
 	session *volume.Session
-	notify  *os.File // our duplicate of the /dev/fuse descriptor
+	device  int      // the /dev/fuse descriptor that the library owns
+	notify  *os.File // our duplicate of it
 
 	sharedOnce sync.Once // for the warning of a write-back mount
 
@@ -76,8 +76,9 @@ type Mount struct {
 	// so that a flush does not make an unmount find it busy.
 	pathMu sync.Mutex
 
-	done chan struct{}
-	err  error // of the detach; written before done is closed
+	served chan struct{} // closed after the last answer
+	done   chan struct{} // closed after the session is detached
+	err    error         // of the detach; written before done is closed
 }
 
 // New attaches a session and mounts it on a directory. It returns when the
@@ -99,7 +100,7 @@ func New(ctx context.Context, o Options) (*Mount, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Mount{dir: dir, log: log.With("mount", dir), done: make(chan struct{})}
+	m := &Mount{dir: dir, log: log.With("mount", dir), served: make(chan struct{}), done: make(chan struct{})}
 	m.session, err = o.Attach(ctx, volume.AttachOptions{
 		Label:      "mount " + dir,
 		ReadOnly:   o.ReadOnly,
@@ -117,7 +118,7 @@ func New(ctx context.Context, o Options) (*Mount, error) {
 	if err := m.serve(o); err != nil {
 		return nil, errors.Join(err, m.session.Detach(context.WithoutCancel(ctx)))
 	}
-	if err := m.settle(); err != nil {
+	if err := m.apart(ctx, m.settle); err != nil {
 		return nil, errors.Join(err, m.ForceUnmount(context.WithoutCancel(ctx)))
 	}
 	return m, nil
@@ -140,7 +141,7 @@ func (m *Mount) serve(o Options) error {
 		unix.Close(fd)
 		return tine.Errorf(tine.KindIO, "cannot duplicate the descriptor of /dev/fuse: %w", err)
 	}
-	m.notify = os.NewFile(uintptr(dup), "/dev/fuse")
+	m.device, m.notify = fd, os.NewFile(uintptr(dup), "/dev/fuse")
 	server, err := fuse.NewServer(fs, fmt.Sprintf("/dev/fd/%d", fd), options) // owns fd from here
 	if err != nil {
 		undo()
@@ -165,6 +166,7 @@ func (m *Mount) serve(o Options) error {
 func (m *Mount) run(server *fuse.Server) {
 	defer close(m.done)
 	server.Serve()
+	close(m.served)
 	m.notify.Close()
 	m.err = m.session.Detach(context.Background())
 	if m.err != nil {
@@ -203,7 +205,7 @@ func (m *Mount) Done() <-chan struct{} { return m.done }
 // tine.KindBusy and names some of them. When ctx ends first the error is its
 // cause; the unmount goes on.
 func (m *Mount) Unmount(ctx context.Context) error {
-	err := m.bounded(ctx, func() error {
+	err := m.apart(ctx, func() error {
 		m.pathMu.Lock()
 		defer m.pathMu.Unlock()
 		return m.unmount(0)
@@ -228,7 +230,7 @@ func (m *Mount) ForceUnmount(ctx context.Context) error {
 		m.log.Warn("could not flush before unmounting", "error", err)
 	}
 	// Without pathMu: a flush that hangs must not keep this from helping.
-	err := m.bounded(ctx, func() error { return m.unmount(unix.MNT_FORCE | unix.MNT_DETACH) })
+	err := m.apart(ctx, func() error { return m.unmount(unix.MNT_FORCE | unix.MNT_DETACH) })
 	if err != nil {
 		return err
 	}
@@ -265,24 +267,16 @@ func (m *Mount) wait(ctx context.Context) error {
 		return m.err
 	case <-ctx.Done():
 	}
+	select {
+	case <-m.served:
+		return tine.Errorf(tine.KindUnavailable, "the disk is unmounted from %s, but what was written last is not yet durable: %w", m.dir, context.Cause(ctx))
+	default:
+	}
 	if others := placesOf(m.dev); len(others) > 0 {
 		return tine.Errorf(tine.KindBusy, "the disk is unmounted from %s but still mounted on %s", m.dir, others[0]).
 			WithHint("unmount it there too: umount %s", others[0])
 	}
 	return tine.Errorf(tine.KindBusy, "the disk is unmounted from %s, but not all programs have let go of it: %w", m.dir, context.Cause(ctx))
-}
-
-// bounded runs f, which may block in the kernel, and returns its error or,
-// should ctx end first, that it did.
-func (m *Mount) bounded(ctx context.Context, f func() error) error {
-	result := make(chan error, 1)
-	go func() { result <- f() }()
-	select {
-	case err := <-result:
-		return err
-	case <-ctx.Done():
-		return tine.Errorf(tine.KindUnavailable, "%s does not answer: %w", m.dir, context.Cause(ctx))
-	}
 }
 
 // flush pushes the pages that the kernel holds dirty to the session: syncfs
@@ -296,35 +290,21 @@ func (m *Mount) flush(ctx context.Context) error {
 	if fs == nil {
 		return nil // not mounted yet
 	}
-	return m.bounded(ctx, func() error {
+	err := m.apart(ctx, func() error {
 		m.pathMu.Lock()
-		err := syncAt(m.dir, m.dev)
-		m.pathMu.Unlock()
-		if fs.writeback {
-			fs.settleWrites()
-		}
-		if err == errUnreachable {
-			return nil // a lazy unmount; only open files lead to it, and these are settled
-		}
-		return err
+		defer m.pathMu.Unlock()
+		return syncAt(m.dir, m.dev)
 	})
-}
-
-// CleanStale removes the dead mount of a server that has crashed from dir. It
-// touches nothing else: a live mount, another file system or a plain
-// directory stay as they are.
-func CleanStale(dir string) error {
-	for {
-		var st unix.Stat_t
-		if err := unix.Stat(dir, &st); err != syscall.ENOTCONN && err != syscall.ECONNABORTED {
-			return nil
-		}
-		if top, ok := mountedAt(dir); !ok || top.fsType != fsType {
-			return tine.Errorf(tine.KindBusy, "%s is a dead mount, but not one of tine", dir).
-				WithHint("see what it is with findmnt %s, and unmount it", dir)
-		}
-		if err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
-			return tine.Errorf(tine.KindIO, "cannot remove the dead mount on %s: %w", dir, err)
-		}
+	if err == errUnreachable {
+		err = nil // a lazy unmount; only open files lead to it
 	}
+	if err != nil || !fs.writeback {
+		return err
+	}
+	return m.within(ctx, func(result chan<- error) {
+		go func() {
+			fs.settleWrites()
+			result <- nil
+		}()
+	})
 }

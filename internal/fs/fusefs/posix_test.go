@@ -53,7 +53,7 @@ func TestBehaviourOfLocalFileSystem(t *testing.T) {
 
 func TestBehaviour(t *testing.T) {
 	needFUSE(t)
-	for name, o := range map[string]fusefs.Options{
+	for name, o := range map[string]options{
 		"default":      {},
 		"features-off": {Disable: fusefs.AllFeatures &^ fusefs.Locks},
 		"cache-none":   {CacheNone: true},
@@ -61,9 +61,8 @@ func TestBehaviour(t *testing.T) {
 		"id-mapped":    {IDMapped: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHost(t)
-			m := mountDisk(t, h, diskName, o)
-			runBehaviours(t, func(*testing.T) string { return m.Dir() })
+			dir := startServer(t).mount(diskName, o)
+			runBehaviours(t, func(*testing.T) string { return dir })
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package fusefs_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tine.dev/tine/internal/fs/fusefs"
-	"tine.dev/tine/internal/fs/volume"
 )
 
 // soon is how late another mount of the same disk may learn of a change
@@ -24,14 +22,14 @@ const soon = 100 * time.Millisecond
 // that has everything cached.
 func TestTwoMounts(t *testing.T) {
 	needFUSE(t)
-	for name, o := range map[string]fusefs.Options{
+	for name, o := range map[string]options{
 		"default":      {},
 		"features-off": {Disable: fusefs.AllFeatures &^ fusefs.Locks},
 		"cache-none":   {CacheNone: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHost(t)
-			a := mountDisk(t, h, diskName, o).Dir()
+			s := startServer(t)
+			a := s.mount(diskName, o)
 			// What a caches while it is alone it caches for an hour.
 			check(t, os.Mkdir(a+"/d", 0o755))
 			write(t, a+"/d/f", "old content")
@@ -39,7 +37,7 @@ func TestTwoMounts(t *testing.T) {
 			_, err := os.Stat(a + "/d/absent")
 			wantErrno(t, "absent", err, unix.ENOENT)
 			shell(t, a, "ls -lR")
-			b := mountDisk(t, h, diskName, o).Dir()
+			b := s.mount(diskName, o)
 
 			write(t, b+"/d/f", "new")
 			eventually(t, soon, "new content", func() bool { return read(t, a+"/d/f") == "new" })
@@ -61,10 +59,10 @@ func TestTwoMounts(t *testing.T) {
 
 func TestAppendFromTwoMounts(t *testing.T) {
 	needFUSE(t)
-	h := newHost(t)
-	a := mountDisk(t, h, diskName, fusefs.Options{}).Dir()
+	s := startServer(t)
+	a := s.mount(diskName, options{})
 	early := open(t, a+"/log", unix.O_WRONLY|unix.O_CREAT|unix.O_APPEND) // before the disk is shared
-	b := mountDisk(t, h, diskName, fusefs.Options{}).Dir()
+	b := s.mount(diskName, options{})
 	late := open(t, b+"/log", unix.O_WRONLY|unix.O_APPEND)
 	const lines = 200
 	var wg sync.WaitGroup
@@ -98,9 +96,9 @@ func TestAppendFromTwoMounts(t *testing.T) {
 
 func TestLocksBetweenMounts(t *testing.T) {
 	needFUSE(t)
-	h := newHost(t)
-	a := mountDisk(t, h, diskName, fusefs.Options{}).Dir()
-	b := mountDisk(t, h, diskName, fusefs.Options{}).Dir()
+	s := startServer(t)
+	a := s.mount(diskName, options{})
+	b := s.mount(diskName, options{})
 	write(t, a+"/f", "")
 	holder := startHelper(t, "posix-lock", a+"/f")
 	holder.line()
@@ -120,27 +118,25 @@ func TestLocksBetweenMounts(t *testing.T) {
 // state at once, open handles fail.
 func TestRollback(t *testing.T) {
 	needFUSE(t)
-	for name, o := range map[string]fusefs.Options{
+	for name, o := range map[string]options{
 		"default":      {},
 		"features-off": {Disable: fusefs.AllFeatures &^ fusefs.Locks},
 		"cache-none":   {CacheNone: true},
 		"write-back":   {Writeback: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHost(t)
-			dir := mountDisk(t, h, diskName, o).Dir()
-			testRollback(t, h, dir)
+			s := startServer(t)
+			testRollback(t, s, s.mount(diskName, o))
 		})
 	}
 }
 
-func testRollback(t *testing.T, h *volume.Host, dir string) {
+func testRollback(t *testing.T, s *server, dir string) {
 	check(t, os.MkdirAll(dir+"/d/e", 0o755))
 	write(t, dir+"/d/e/f", "checkpoint")
 	write(t, dir+"/d/e/gone", "checkpoint")
 	inode := stat(t, dir+"/d/e/f").Ino
-	_, err := h.Checkpoint(context.Background(), caller(), diskName, "cp", "", volume.WaitRunnable)
-	check(t, err)
+	s.checkpoint("cp")
 	for range 3 {
 		write(t, dir+"/d/e/f", "later")
 		write(t, dir+"/d/new", "later")
@@ -149,8 +145,7 @@ func testRollback(t *testing.T, h *volume.Host, dir string) {
 		dfd := open(t, dir+"/d", unix.O_RDONLY|unix.O_DIRECTORY)
 		shell(t, dir, "ls -lR; cat d/e/f; ! test -e d/e/gone")
 
-		_, err = h.Rollback(context.Background(), caller(), diskName, "cp")
-		check(t, err)
+		s.do(order{Do: "rollback", Name: "cp"})
 		eventually(t, soon, "the path leads to the new state", func() bool { return read(t, dir+"/d/e/f") == "checkpoint" })
 		eventually(t, soon, "an old handle fails", func() bool {
 			_, err := unix.Pread(fd, make([]byte, 10), 0)
@@ -159,7 +154,7 @@ func testRollback(t *testing.T, h *volume.Host, dir string) {
 		if got := read(t, dir+"/d/e/gone"); got != "checkpoint" {
 			t.Errorf("a name that had been removed leads to %q", got)
 		}
-		_, err = os.Stat(dir + "/d/new")
+		_, err := os.Stat(dir + "/d/new")
 		wantErrno(t, "a later name", err, unix.ENOENT)
 		if got := stat(t, dir+"/d/e/f").Ino; got != inode {
 			t.Errorf("inode %d, was %d", got, inode)
@@ -190,8 +185,8 @@ func isStale(err error) bool { return errors.Is(err, unix.ESTALE) || errors.Is(e
 // asked for is in it, though the kernel still held it.
 func TestCheckpointSeesWrites(t *testing.T) {
 	needFUSE(t)
-	h := newHost(t)
-	dir := mountDisk(t, h, diskName, fusefs.Options{Writeback: true}).Dir()
+	s := startServer(t)
+	dir := s.mount(diskName, options{Writeback: true})
 	fd := open(t, dir+"/f", unix.O_RDWR|unix.O_CREAT)
 	defer unix.Close(fd)
 	for i := range 10 {
@@ -199,10 +194,8 @@ func TestCheckpointSeesWrites(t *testing.T) {
 		_, err := unix.Pwrite(fd, []byte(content), 0)
 		check(t, err)
 		name := fmt.Sprintf("cp%d", i)
-		_, err = h.Checkpoint(context.Background(), caller(), diskName, name, "", volume.WaitRunnable)
-		check(t, err)
-		m := mountDisk(t, h, diskName+"@"+name, fusefs.Options{})
-		if got := read(t, m.Dir()+"/f"); got != content {
+		s.checkpoint(name)
+		if got := read(t, s.mount(diskName+"@"+name, options{})+"/f"); got != content {
 			t.Errorf("checkpoint %s has %q, want %q", name, got, content)
 		}
 	}

@@ -229,8 +229,8 @@ type TaskKind uint8
 
 // The tasks.
 const (
-	TaskDrop   TaskKind = 1 // the pin at Epoch of Timeline lost its last holder; tine.Head for the head itself
-	TaskRemove TaskKind = 2 // nothing holds Timeline any more: its rows and segments go
+	TaskDrop  TaskKind = 1 // the pin at Epoch of Timeline lost its last holder; tine.Head for the head itself
+	TaskTombs TaskKind = 2 // Timeline absorbed its parent, pinned at Epoch: tombstones born later may have nothing below
 )
 
 const taskFormat = 1

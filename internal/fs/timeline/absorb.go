@@ -122,8 +122,10 @@ func (t *tree) absorb(l, c *line) {
 	r.set(t.key(record.IDKey(record.TableAlias, l.id)), record.Alias{Into: c.id}.Append(nil))
 	t.setTimeline(r, c)
 	if gone {
-		t.addTask(r, c, p)
+		t.addTask(r, record.TaskDrop, c, p)
 	}
+	// A tombstone of the child may have hidden what its parent has freed since.
+	t.addTask(r, record.TaskTombs, c, p)
 	s := t.commit(r, l.lastStep(), c.lastStep())
 	c.after = s
 	c.state.reap = true

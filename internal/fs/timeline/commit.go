@@ -265,14 +265,20 @@ func (l *line) placeSegment(b kv.Batch, s segmentEnd, h segment.Hardened) {
 }
 
 // buildRows puts a layer's rows into the batch: new versions into the newest
-// stratum, deletions into every stratum that may hold the version.
+// stratum, deletions into every stratum that may hold the version. That goes
+// also for a version of the same epoch: a fold may have moved it to a neighbour,
+// and a second copy left there would come back if the fold went the other way
+// after a restart.
 func (l *line) buildRows(b kv.Batch, y *layer) {
 	strata := l.strataNow()
 	active := strata[len(strata)-1]
 	var key []byte
 	y.rows.Scan(func(k record.Logical, e entry) bool {
-		if e.replaces != 0 && (e.replaces != y.epoch || e.gone) {
+		if e.replaces != 0 {
 			for _, s := range strata {
+				if s == active && e.replaces == y.epoch && !e.gone {
+					continue // set below
+				}
 				key = record.AppendEpoch(record.AppendKey(key[:0], s.id, k), e.replaces)
 				b.Delete(key)
 			}

@@ -269,7 +269,7 @@ func (t *tree) purge(r *rows, d *Disk) *step {
 	for _, c := range d.checkpoints {
 		t.dropCheckpoint(r, d, c)
 	}
-	t.addTask(r, l, tine.Head)
+	t.addTask(r, record.TaskDrop, l, tine.Head)
 	return t.commit(r, last)
 }
 

@@ -86,6 +86,7 @@ type Engine struct {
 	probed  atomic.Int64 // when the device was last asked for room, in nanoseconds
 	janitor janitor
 	seed    maphash.Seed // of the presence filters
+	flights flights
 }
 
 type diskName struct {
@@ -258,6 +259,7 @@ func (e *Engine) Close(ctx context.Context) error {
 			first = err
 		}
 	}
+	e.flights.wait()
 	return first
 }
 

@@ -271,7 +271,7 @@ func (t *tree) dropCheckpoint(r *rows, d *Disk, c *checkpoint) {
 	d.autos = slices.DeleteFunc(d.autos, func(x *checkpoint) bool { return x == c })
 	r.del(t.key(record.IDKey(record.TableCheckpoint, c.id)))
 	if l.release(r, c.rec.Epoch) {
-		t.addTask(r, l, c.rec.Epoch)
+		t.addTask(r, record.TaskDrop, l, c.rec.Epoch)
 	}
 }
 

@@ -11,21 +11,22 @@ import (
 	"tine.dev/tine/internal/tine"
 )
 
-// task is a drop that must be run: the pin at epoch of the line lost its last
-// holder. It stands in a row from the record that released the pin until it
+// task is work that must not be forgotten, such as a drop: the pin at epoch of
+// the line lost its last holder. It stands in a row from the record that released the pin until it
 // has been run to its end, so a crash between only means running it again.
 type task struct {
+	kind  record.TaskKind
 	seq   uint64
 	line  *line // follow with root
 	epoch tine.Epoch
 }
 
-// addTask adds a drop to a record; t.mu is held.
-func (t *tree) addTask(r *rows, l *line, e tine.Epoch) {
+// addTask adds a task to a record; t.mu is held.
+func (t *tree) addTask(r *rows, kind record.TaskKind, l *line, e tine.Epoch) {
 	t.nextTask++
-	r.set(t.key(record.TaskKey(t.nextTask)), record.Task{Kind: record.TaskDrop, Timeline: l.id, Epoch: e}.Append(nil))
+	r.set(t.key(record.TaskKey(t.nextTask)), record.Task{Kind: kind, Timeline: l.id, Epoch: e}.Append(nil))
 	l.tasks++
-	t.tasks = append(t.tasks, task{t.nextTask, l, e})
+	t.tasks = append(t.tasks, task{kind, t.nextTask, l, e})
 }
 
 // stepKeys is how many rows a background step looks at while it holds the
@@ -36,7 +37,7 @@ const stepKeys = 32
 // next one waits for it.
 const stepBytes = 256 << 10
 
-// runTask runs the oldest drop of the tree; false if there is none. It is the
+// runTask runs the oldest task of the tree; false if there is none. It is the
 // janitor's, one at a time.
 func (t *tree) runTask(ctx context.Context) (bool, error) {
 	t.mu.Lock()
@@ -55,10 +56,16 @@ func (t *tree) runTask(ctx context.Context) (bool, error) {
 	t.mu.Lock()
 	pins := l.pinsWithHead()
 	t.mu.Unlock()
-	if len(pins) > 0 && !slices.Contains(pins, k.epoch) {
-		if err := l.drop(ctx, pins, k.epoch); err != nil {
-			return true, err
-		}
+	var err error
+	switch _, pinned := slices.BinarySearch(pins, k.epoch); {
+	case len(pins) == 0: // the line goes whole
+	case k.kind == record.TaskTombs:
+		err = l.freeBorn(ctx, kv.Born{After: k.epoch, UpTo: tine.Head}, kv.Born{})
+	case !pinned:
+		err = l.drop(ctx, pins, k.epoch)
+	}
+	if err != nil {
+		return true, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -156,7 +163,7 @@ func (l *line) syncPast(ctx context.Context, bytes int) error {
 
 // freeBorn looks at the line's rows that have a version born in look, a few at
 // a time, and frees their versions born in free that are not needed, as commits
-// of the line.
+// of the line. With nothing to free it looks for tombstones only.
 func (l *line) freeBorn(ctx context.Context, look, free kv.Born) error {
 	for _, s := range l.strataNow() {
 		cursor := s.id[:]
@@ -191,7 +198,7 @@ func (l *line) freeStep(s tine.StratumID, cursor []byte, look, free kv.Born) ([]
 		return nil, err
 	}
 	defer t.close()
-	keys, next, err := bornKeys(t.snapshot(), s, cursor, look)
+	keys, next, err := bornKeys(t.snapshot(), s, cursor, look, free == kv.Born{})
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +216,7 @@ func (l *line) freeStep(s tine.StratumID, cursor []byte, look, free kv.Born) ([]
 
 // bornKeys returns up to stepKeys logical keys that have a version born in the
 // range, and the key after them.
-func bornKeys(snap kv.Snapshot, s tine.StratumID, cursor []byte, born kv.Born) ([]record.Logical, []byte, error) {
+func bornKeys(snap kv.Snapshot, s tine.StratumID, cursor []byte, born kv.Born, tombs bool) ([]record.Logical, []byte, error) {
 	scan, err := snap.Scan(cursor, record.PrefixEnd(s[:]), &born)
 	if err != nil {
 		return nil, nil, err
@@ -217,6 +224,9 @@ func bornKeys(snap kv.Snapshot, s tine.StratumID, cursor []byte, born kv.Born) (
 	defer scan.Close()
 	var keys []record.Logical
 	for scan.Next() {
+		if tombs && !isTombstone(scan.Value()) {
+			continue
+		}
 		_, k, _, err := record.SplitKey(scan.Key())
 		if err != nil {
 			return nil, nil, err
@@ -373,7 +383,7 @@ func (t *tree) remove(r *rows, l *line) {
 		delete(p.children, l)
 		t.topo.Unlock()
 		if p.release(r, l.branch) {
-			t.addTask(r, p, l.branch)
+			t.addTask(r, record.TaskDrop, p, l.branch)
 		}
 	} else {
 		r.del(record.Key(t.rec.Tenant, record.IDKey(record.TableTree, t.id), 0))
@@ -383,7 +393,9 @@ func (t *tree) remove(r *rows, l *line) {
 		e.mu.Unlock()
 	}
 	s := t.commit(r, last)
+	e.flights.begin()
 	go func() {
+		defer e.flights.end()
 		<-s.done
 		if s.err != nil {
 			return

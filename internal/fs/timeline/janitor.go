@@ -135,7 +135,11 @@ func (e *Engine) loadedTrees() []*tree {
 
 // Tidy runs background work until nothing is left to free, absorb, fold or
 // reap, and repacks every segment that has dead bytes.
-func (e *Engine) Tidy(ctx context.Context) error { return e.janitor.run(ctx, true) }
+func (e *Engine) Tidy(ctx context.Context) error {
+	err := e.janitor.run(ctx, true)
+	e.flights.wait()
+	return err
+}
 
 // commitOne commits a line in whose open layer segments wait to be dropped.
 func (t *tree) commitOne(ctx context.Context) (bool, error) {

@@ -174,7 +174,7 @@ func (t *tree) loadTasks(snap kv.Snapshot) error {
 		t.nextTask = max(t.nextTask, l.Seq())
 		if n := t.resolve(rec.Timeline); n != nil {
 			n.tasks++
-			t.tasks = append(t.tasks, task{l.Seq(), n, rec.Epoch})
+			t.tasks = append(t.tasks, task{rec.Kind, l.Seq(), n, rec.Epoch})
 		}
 		return nil
 	})

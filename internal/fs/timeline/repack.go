@@ -103,7 +103,7 @@ func (t *tree) liveRanges(ctx context.Context, Found map[*segInfo][]segment.Rang
 	for _, l := range lines {
 		for _, s := range l.strataNow() {
 			err := scanTable(snap, s.id, record.TableChunk, func(_ record.Logical, v []byte) error {
-				if len(v) == 1 && v[0] == 0 {
+				if isTombstone(v) {
 					return nil
 				}
 				c, err := record.DecodeChunk(v)

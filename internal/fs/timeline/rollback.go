@@ -111,7 +111,7 @@ func (d *Disk) exchange(r *rows, n *line, op, detail string, a Actor, also func(
 	d.line = n
 	d.gen++
 	d.rec.Moves++
-	t.addTask(r, old, tine.Head)
+	t.addTask(r, record.TaskDrop, old, tine.Head)
 	also(r)
 	for len(d.autos) > d.engine.UndoKeep && d.autos[0].open == 0 {
 		t.dropCheckpoint(r, d, d.autos[0])

@@ -141,7 +141,11 @@ func (t *tree) setLog(r *rows, d *Disk, e record.LogEntry) {
 func (t *tree) commit(r *rows, deps ...*step) *step {
 	r.deps = newStep(append(deps, t.last)...).deps
 	t.last = r.step
-	go func() { r.finish(t.apply(r)) }()
+	t.engine.flights.begin()
+	go func() {
+		defer t.engine.flights.end()
+		r.finish(t.apply(r))
+	}()
 	return r.step
 }
 
@@ -235,4 +239,42 @@ func (t *tree) sorted() []*line {
 	}
 	slices.SortFunc(ls, func(a, b *line) int { return slices.Compare(a.id[:], b.id[:]) })
 	return ls
+}
+
+// flights counts records, and what follows them, that are under way, so that a
+// stop can wait for all of them, also those of trees that are gone.
+type flights struct {
+	mu   sync.Mutex
+	n    int
+	none chan struct{} // closed when n falls to 0; nil while nobody waits
+}
+
+func (f *flights) begin() {
+	f.mu.Lock()
+	f.n++
+	f.mu.Unlock()
+}
+
+func (f *flights) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.n--; f.n == 0 && f.none != nil {
+		close(f.none)
+		f.none = nil
+	}
+}
+
+// wait waits until nothing is under way.
+func (f *flights) wait() {
+	f.mu.Lock()
+	if f.n == 0 {
+		f.mu.Unlock()
+		return
+	}
+	if f.none == nil {
+		f.none = make(chan struct{})
+	}
+	none := f.none
+	f.mu.Unlock()
+	<-none
 }

@@ -169,8 +169,10 @@ func (r *Reader) at(l record.Logical, limit tine.Epoch) (Found, error) {
 // format byte, which is never 0.
 var tombstone = []byte{0}
 
+func isTombstone(v []byte) bool { return len(v) == 1 && v[0] == 0 }
+
 func decodeRow(v []byte, birth tine.Epoch) Found {
-	if len(v) == 1 && v[0] == 0 {
+	if isTombstone(v) {
 		return Found{Birth: birth, Kind: Tombstone}
 	}
 	return Found{Val: bytes.Clone(v), Birth: birth, Kind: Value}

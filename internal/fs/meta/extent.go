@@ -59,12 +59,29 @@ type chunkAt struct {
 func (r *reader) chunk(ino tine.Ino, index uint64) (*chunkAt, error) {
 	c := &chunkAt{key: record.ChunkKey(ino, index)}
 	var err error
-	if c.at, err = r.Get(c.key); err != nil || c.at.Kind != timeline.Value {
+	if c.at, err = r.Get(c.key); err != nil {
 		return c, err
 	}
-	c.Chunk, err = record.DecodeChunk(c.at.Val)
-	c.had = c.Bytes()
-	return c, err
+	return c, c.decode()
+}
+
+func (c *chunkAt) decode() (err error) {
+	if c.at.Exists() {
+		c.Chunk, err = record.DecodeChunk(c.at.Val)
+		c.had = c.Bytes()
+	}
+	return err
+}
+
+// chunk finds a chunk as reader.chunk does, sparing the store for inodes that
+// are new.
+func (t *txn) chunk(ino tine.Ino, index uint64) (*chunkAt, error) {
+	if !t.Fresh(ino) {
+		return t.reader.chunk(ino, index)
+	}
+	c := &chunkAt{key: record.ChunkKey(ino, index)}
+	c.at = t.GetFresh(c.key)
+	return c, c.decode()
 }
 
 // setChunk writes the chunk back, or removes it when nothing is left, and

@@ -40,6 +40,9 @@ const (
 
 // Append encodes the row: the segments once, then the extents by number.
 func (c *Chunk) Append(dst []byte) []byte {
+	if dst == nil {
+		dst = make([]byte, 0, 16+len(c.Inline)+24*len(c.Extents))
+	}
 	e := encoder{dst}
 	if len(c.Extents) == 0 {
 		e.u8(chunkInline)

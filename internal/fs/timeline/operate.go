@@ -119,6 +119,21 @@ func (t *Txn) Now() int64 { return t.now }
 // Epoch is the birth of what the operation writes.
 func (t *Txn) Epoch() tine.Epoch { return t.line.epoch }
 
+// Fresh reports that the inode was made in the commit under way, so that none
+// of its rows exists but in it: look-ups of them need not ask the store.
+func (t *Txn) Fresh(ino tine.Ino) bool {
+	e, ok := t.open.rows.Get(record.InodeKey(ino))
+	return ok && e.below == belowNothing && !e.gone && e.replaces == 0
+}
+
+// GetFresh is Get for a row of a fresh inode.
+func (t *Txn) GetFresh(l record.Logical) Found {
+	if e, ok := t.open.rows.Get(l); ok {
+		return e.found(t.open.epoch)
+	}
+	return Found{}
+}
+
 // NextIno takes the next inode number, which was never used in this line.
 func (t *Txn) NextIno() tine.Ino {
 	c := &t.line.counters

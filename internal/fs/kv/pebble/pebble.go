@@ -155,10 +155,10 @@ func (s *store) pebbleOptions(o Options, log *logger) *pdb.Options {
 		KeySchemas:                  sstable.MakeKeySchemas(&schema),
 		BlockPropertyCollectors:     []func() pdb.BlockPropertyCollector{newEpochCollector},
 		FormatMajorVersion:          pdb.FormatValueSeparation,
-		CacheSize:                   o.CacheBytes,
+		CacheSize:                   o.CacheBytes + 2*int64(o.MemTableBytes), // Pebble charges its memory tables to the cache
 		MemTableSize:                o.MemTableBytes,
 		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       2,
+		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       24,
 		LBaseMaxBytes:               64 << 20,
 		MaxOpenFiles:                512,
@@ -171,7 +171,7 @@ func (s *store) pebbleOptions(o Options, log *logger) *pdb.Options {
 	for i := range po.Levels {
 		po.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 		po.Levels[i].BlockSize = 16 << 10
-		po.Levels[i].IndexBlockSize = 256 << 10
+		po.Levels[i].IndexBlockSize = 32 << 10
 	}
 	// Old versions are read as often as new ones, by forks; Pebble would move
 	// their values out of the way.

@@ -27,6 +27,7 @@ var helpers = map[string]func(args []string) error{
 	"flock":      helperFlock,
 	"mmap":       helperMmap,
 	"serve":      helperServe,
+	"guard":      helperGuard,
 	"as-user":    helperAsUser,
 }
 

@@ -187,21 +187,38 @@ func TestKilledWhileFlushing(t *testing.T) {
 		_, err = fmt.Fprintln(s.stdin, `{"Do":"checkpoint","Name":"cp"}`)
 		check(t, err)
 		check(t, s.cmd.Process.Kill())
-		ended := make(chan struct{})
-		go func() {
-			s.cmd.Wait()
-			close(ended)
-		}()
-		select {
-		case <-ended:
-		case <-time.After(20 * time.Second):
+		if !s.endsWithin(20 * time.Second) {
 			t.Error("a killed server does not end")
-			check(t, fusefs.CleanStale(dir))
-			<-ended
 		}
 		unix.Close(fd)
 		check(t, fusefs.CleanStale(dir))
 	}
+}
+
+// TestGuard kills a server that waits for itself, which the kernel cannot end:
+// its guard must, and leave the dead mount in its place.
+func TestGuard(t *testing.T) {
+	needFUSE(t)
+	s := startServer(t)
+	s.do(order{Do: "guard"})
+	dir := s.mount(diskName, options{})
+	other := startServer(t).mount(diskName, options{})
+	write(t, dir+"/f", "")
+	fd := open(t, dir+"/f", unix.O_RDWR)
+	defer unix.Close(fd)
+	check(t, unix.FcntlFlock(uintptr(fd), unix.F_SETLK, wholeFile(unix.F_WRLCK)))
+	s.do(order{Do: "lock", Dir: dir})
+	eventually(t, 10*time.Second, "the server waits for the lock", func() bool {
+		return strings.Contains(shell(t, "/", fmt.Sprintf("cat /proc/%d/task/*/wchan", s.cmd.Process.Pid)), "request_wait_answer")
+	})
+	check(t, s.cmd.Process.Kill())
+	if !s.endsWithin(20 * time.Second) {
+		t.Error("a killed server with a guard does not end")
+	}
+	var st unix.Statfs_t
+	wantErrno(t, "statfs of the dead mount", unix.Statfs(dir, &st), unix.ENOTCONN)
+	write(t, other+"/f", "a mount of another server stays")
+	check(t, fusefs.CleanStale(dir))
 }
 
 func TestReadOnly(t *testing.T) {

@@ -7,10 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"tine.dev/tine/internal/fs/fusefs"
 	"tine.dev/tine/internal/fs/volume"
@@ -23,7 +27,7 @@ import (
 
 // order is a line that a test sends to its server, and answer what comes back.
 type order struct {
-	Do      string // mount, unmount, force, wait, checkpoint, rollback
+	Do      string // mount, unmount, force, wait, checkpoint, rollback, guard, lock
 	Ref     string // of a mount
 	Name    string // of a checkpoint
 	Dir     string
@@ -79,6 +83,21 @@ func (s *server) do(o order) answer {
 	a, err := s.try(o)
 	check(s.t, err)
 	return a
+}
+
+// endsWithin waits for the end of a server that was killed.
+func (s *server) endsWithin(limit time.Duration) bool {
+	ended := make(chan struct{})
+	go func() {
+		s.cmd.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return true
+	case <-time.After(limit):
+		return false
+	}
 }
 
 // mount mounts DISK[@CHECKPOINT] on a new directory, until the server ends.
@@ -147,10 +166,36 @@ func (b *backend) obey(ctx context.Context, o order) (a answer, err error) {
 		_, err = b.host.Checkpoint(ctx, b.caller, diskName, o.Name, "", volume.WaitRunnable)
 	case "rollback":
 		_, err = b.host.Rollback(ctx, b.caller, diskName, o.Name)
+	case "guard":
+		cmd := exec.Command("/proc/self/exe", strconv.Itoa(os.Getpid()))
+		cmd.Env = append(os.Environ(), helperEnv+"=guard")
+		err = cmd.Start()
+	case "lock":
+		err = lockOwnMount(o.Dir)
 	default:
 		err = fmt.Errorf("order %q", o.Do)
 	}
 	return a, err
+}
+
+// lockOwnMount waits for a lock that another process holds on a mount of this
+// one: a request to oneself that only the other can end.
+func lockOwnMount(dir string) error {
+	fd, err := unix.Open(dir+"/f", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	go unix.FcntlFlock(uintptr(fd), unix.F_SETLKW, wholeFile(unix.F_WRLCK))
+	return nil
+}
+
+// helperGuard guards the process that args name.
+func helperGuard(args []string) error {
+	pid, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	return fusefs.Guard(pid)
 }
 
 func (b *backend) mount(ctx context.Context, o order) (*fusefs.Mount, error) {
@@ -182,7 +227,6 @@ func (b *backend) close(ctx context.Context) error {
 	return errors.Join(append(errs, b.host.Close(ctx))...)
 }
 
-// kind returns the word for what try returned, for comparing.
 func wantKind(t testing.TB, err error, want tine.ErrorKind) {
 	t.Helper()
 	if err == nil || tine.KindOf(err) != want {

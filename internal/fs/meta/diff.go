@@ -1,10 +1,6 @@
 package meta
 
 import (
-	"cmp"
-	"maps"
-	"slices"
-
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/fs/timeline"
 	"tine.dev/tine/internal/tine"
@@ -12,7 +8,7 @@ import (
 
 // Change is one path that differs between two views.
 type Change struct {
-	Path     []byte // from the root, without a leading slash
+	Path     []byte // from the root, without a leading slash; empty for the root itself
 	Kind     ChangeKind
 	Type     uint8 // as dirent's d_type, of what is there (or was)
 	Content  bool  // Changed: the data differs
@@ -22,249 +18,121 @@ type Change struct {
 // ChangeKind tells on which side a path exists.
 type ChangeKind uint8
 
-// The kinds of change.
+// The kinds of change. A path that means things of different types on the two
+// sides is removed and added.
 const (
 	Added ChangeKind = iota
 	Removed
 	Changed
 )
 
-// differ compares two views. Where they share ancestry only rows born since
-// they parted are looked at, so the cost follows the changes, not the trees.
+// differ compares two views by path. It walks both trees together and goes down
+// only where something may differ: where the views share ancestry, that is
+// known from the rows born since they parted, so the cost follows the changes
+// and the directories that hold them, not the trees.
+//
+// Inode numbers alone say nothing across views: forks of one parent hand out
+// equal numbers. An inode that is in neither set of rows born since is the same
+// on both sides; for any other the contents are compared.
 type differ struct {
-	a, b  *reader
-	fn    func(Change) error
-	names map[tine.Ino]map[string]bool // names of directories that differ
-	inos  map[tine.Ino]bool            // inodes of which some row differs
+	a, b    *reader
+	fn      func(Change) error
+	all     bool              // nothing is shared: compare everything
+	touched map[tine.Ino]bool // inodes of which some row was born since
+	above   map[tine.Ino]bool // directories, on either side, that lead to one
 }
 
-// Diff calls fn for every path that differs between what a and b show, first
-// by directory, then by name. Directories count as changed only for what is
+// Diff calls fn for every path that differs between what a and b show, in the
+// order of a walk by name. Directories count as changed only for what is
 // theirs: mode, owner, attributes; that their entries differ is shown by those.
-func Diff(a, b View, fn func(Change) error) error {
+func Diff(a, b View, related bool, fn func(Change) error) error {
 	return timeline.ReadBoth(a.View, b.View, func(ra, rb *timeline.Reader) error {
-		d := &differ{&reader{ra}, &reader{rb}, fn, map[tine.Ino]map[string]bool{}, map[tine.Ino]bool{}}
-		if err := d.collect(); err != nil {
-			return err
+		d := &differ{a: &reader{ra}, b: &reader{rb}, fn: fn, all: !related,
+			touched: map[tine.Ino]bool{}, above: map[tine.Ino]bool{}}
+		if related {
+			if err := d.collect(); err != nil {
+				return err
+			}
 		}
-		if err := d.entries(); err != nil {
-			return err
-		}
-		return d.inodes()
+		return d.inode(nil, tine.RootIno, tine.RootIno)
 	})
 }
 
-// collect finds the rows that may differ.
+// collect finds the inodes that may differ and all directories above them.
 func (d *differ) collect() error {
-	return timeline.EachChanged(d.a.Reader, d.b.Reader, func(k record.Logical) {
+	err := timeline.EachChanged(d.a.Reader, d.b.Reader, func(k record.Logical) {
 		switch k.Table() {
-		case record.TableDentry:
-			p := k.Ino()
-			if d.names[p] == nil {
-				d.names[p] = map[string]bool{}
-			}
-			d.names[p][k.Name()] = true
-		case record.TableInode, record.TableChunk, record.TableXattr:
-			d.inos[k.Ino()] = true
+		case record.TableDentry, record.TableInode, record.TableChunk, record.TableXattr:
+			d.touched[k.Ino()] = true
 		}
 	})
-}
-
-// entries reports names that exist on one side only, or mean another inode.
-func (d *differ) entries() error {
-	for _, parent := range sortedKeys(d.names) {
-		inA, errA := d.a.inode(parent)
-		inB, errB := d.b.inode(parent)
-		if errA != nil || errB != nil || !inA.isDir() || !inB.isDir() {
-			continue // the directory itself is on one side only, and is reported whole
-		}
-		for _, name := range sortedKeys(d.names[parent]) {
-			ea, err := d.a.dentry(parent, name)
-			if err != nil {
-				return err
-			}
-			eb, err := d.b.dentry(parent, name)
-			if err != nil {
-				return err
-			}
-			if err := d.entry(parent, name, ea, eb); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (d *differ) entry(parent tine.Ino, name string, ea, eb *dentryOf) error {
-	if ea.exists() && eb.exists() && (ea.Ino == eb.Ino || ea.Type == eb.Type && ea.Type != direntType(modeDir)) {
-		if ea.Ino == eb.Ino {
-			return nil
-		}
-		path, ok, err := d.pathIn(d.b, parent)
-		if err != nil || !ok {
-			return err
-		}
-		return d.compare(ea.Ino, eb.Ino, join(path, name))
-	}
-	if ea.exists() {
-		if path, ok, err := d.pathIn(d.a, parent); err != nil {
-			return err
-		} else if ok {
-			if err := d.subtree(d.a, Removed, ea.Dentry, join(path, name)); err != nil {
-				return err
-			}
-		}
-	}
-	if eb.exists() {
-		path, ok, err := d.pathIn(d.b, parent)
-		if err != nil || !ok {
-			return err
-		}
-		return d.subtree(d.b, Added, eb.Dentry, join(path, name))
-	}
-	return nil
-}
-
-func join(dir []byte, name string) []byte {
-	if len(dir) == 0 {
-		return []byte(name)
-	}
-	return append(append(slices.Clone(dir), '/'), name...)
-}
-
-// subtree reports a name and, below a directory, all that is in it.
-func (d *differ) subtree(r *reader, kind ChangeKind, e record.Dentry, path []byte) error {
-	if err := d.fn(Change{Path: path, Kind: kind, Type: e.Type}); err != nil {
-		return err
-	}
-	if e.Type != direntType(modeDir) {
-		return nil
-	}
-	p := record.InoPrefix(record.TableDentry, e.Ino)
-	return r.Scan(p, prefixEnd(p), func(k record.Logical, f timeline.Found) (bool, error) {
-		c, err := record.DecodeDentry(f.Val)
-		if err != nil {
-			return false, err
-		}
-		return true, d.subtree(r, kind, c, join(path, k.Name()))
-	})
-}
-
-// pathIn returns a directory's path in a view; false if it has none there.
-func (d *differ) pathIn(r *reader, ino tine.Ino) ([]byte, bool, error) {
-	var parts []string
-	for ino != tine.RootIno {
-		n, err := r.inode(ino)
-		if err == tine.ErrStale || err == nil && n.Nlink == 0 {
-			return nil, false, nil
-		}
-		if err != nil {
-			return nil, false, err
-		}
-		names, err := d.namesOf(r, n.Parent, map[tine.Ino]bool{ino: true})
-		if err != nil || len(names[ino]) == 0 {
-			return nil, false, err
-		}
-		parts = append(parts, names[ino][0])
-		ino = n.Parent
-	}
-	var path []byte
-	for i := len(parts) - 1; i >= 0; i-- {
-		path = join(path, parts[i])
-	}
-	return path, true, nil
-}
-
-// namesOf finds which names in a directory mean the wanted inodes.
-func (d *differ) namesOf(r *reader, parent tine.Ino, want map[tine.Ino]bool) (map[tine.Ino][]string, error) {
-	names := map[tine.Ino][]string{}
-	p := record.InoPrefix(record.TableDentry, parent)
-	err := r.Scan(p, prefixEnd(p), func(k record.Logical, f timeline.Found) (bool, error) {
-		e, err := record.DecodeDentry(f.Val)
-		if want[e.Ino] {
-			names[e.Ino] = append(names[e.Ino], k.Name())
-		}
-		return true, err
-	})
-	return names, err
-}
-
-// inodes reports inodes that exist on both sides and differ, by their names in
-// b. The names are timeline.Found by one scan per directory that holds any.
-func (d *differ) inodes() error {
-	wanted := map[tine.Ino]map[tine.Ino]bool{} // parent -> inodes
-	for ino := range d.inos {
-		na, errA := d.a.inode(ino)
-		nb, errB := d.b.inode(ino)
-		if errA != nil || errB != nil || na.Nlink == 0 || nb.Nlink == 0 {
-			continue
-		}
-		for _, p := range d.parents(nb) {
-			if wanted[p] == nil {
-				wanted[p] = map[tine.Ino]bool{}
-			}
-			wanted[p][ino] = true
-		}
-	}
-	for _, p := range sortedKeys(wanted) {
-		path, ok, err := d.pathIn(d.b, p)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			continue
-		}
-		names, err := d.namesOf(d.b, p, wanted[p])
-		if err != nil {
-			return err
-		}
-		for _, ino := range sortedKeys(names) {
-			for _, name := range names[ino] {
-				if err := d.known(p, ino, name, path); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// known compares an inode under one of its names, unless the name is new.
-func (d *differ) known(parent, ino tine.Ino, name string, dir []byte) error {
-	ea, err := d.a.dentry(parent, name)
 	if err != nil {
 		return err
 	}
-	if !ea.exists() || ea.Ino != ino {
+	for ino := range d.touched {
+		for _, r := range []*reader{d.a, d.b} {
+			if err := d.markAbove(r, ino, map[tine.Ino]bool{}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// markAbove marks the directories that lead to an inode in one view.
+func (d *differ) markAbove(r *reader, ino tine.Ino, seen map[tine.Ino]bool) error {
+	n, err := r.inode(ino)
+	if err == tine.ErrStale {
 		return nil
 	}
-	path := join(dir, name)
-	if ino == tine.RootIno {
-		path = []byte(".")
+	if err != nil {
+		return err
 	}
-	return d.compare(ino, ino, path)
+	parents, err := r.parents(n)
+	if err != nil {
+		return err
+	}
+	for _, p := range parents {
+		if seen[p] {
+			continue
+		}
+		seen[p] = true
+		d.above[p] = true
+		if err := d.markAbove(r, p, seen); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // parents returns the directories in which an inode has names.
-func (d *differ) parents(n *node) []tine.Ino {
-	ps := []tine.Ino{}
+func (r *reader) parents(n *node) ([]tine.Ino, error) {
+	var ps []tine.Ino
 	if n.Parent != 0 && n.ino != tine.RootIno {
 		ps = append(ps, n.Parent)
 	}
-	if n.Flags&record.FlagLinks != 0 {
-		p := record.InoPrefix(record.TableLink, n.ino)
-		d.b.Scan(p, prefixEnd(p), func(k record.Logical, _ timeline.Found) (bool, error) {
-			if !slices.Contains(ps, k.LinkParent()) {
-				ps = append(ps, k.LinkParent())
-			}
-			return true, nil
-		})
+	if n.Flags&record.FlagLinks == 0 {
+		return ps, nil
 	}
-	return ps
+	p := record.InoPrefix(record.TableLink, n.ino)
+	err := r.Scan(p, prefixEnd(p), func(k record.Logical, _ timeline.Found) (bool, error) {
+		ps = append(ps, k.LinkParent())
+		return true, nil
+	})
+	return ps, err
 }
 
-// compare reports how the inode x of a and the inode y of b differ.
-func (d *differ) compare(x, y tine.Ino, path []byte) error {
+// same reports that an inode number means one unchanged inode on both sides,
+// with nothing changed below it.
+func (d *differ) same(x, y tine.Ino) bool {
+	return !d.all && x == y && !d.touched[x] && !d.above[x]
+}
+
+// inode compares what one path means on the two sides; both exist.
+func (d *differ) inode(path []byte, x, y tine.Ino) error {
+	if d.same(x, y) {
+		return nil
+	}
 	na, err := d.a.inode(x)
 	if err != nil {
 		return err
@@ -273,21 +141,117 @@ func (d *differ) compare(x, y tine.Ino, path []byte) error {
 	if err != nil {
 		return err
 	}
+	if na.Mode&modeType != nb.Mode&modeType {
+		if err := d.subtree(d.a, Removed, path, x, direntType(na.Mode)); err != nil {
+			return err
+		}
+		return d.subtree(d.b, Added, path, y, direntType(nb.Mode))
+	}
+	if d.all || x != y || d.touched[x] {
+		if err := d.compare(path, na, nb); err != nil {
+			return err
+		}
+	}
+	if !na.isDir() {
+		return nil
+	}
+	return d.directory(path, x, y)
+}
+
+// named is one entry of a directory.
+type named struct {
+	name string
+	ino  tine.Ino
+	typ  uint8
+}
+
+// list returns a directory's entries by name.
+func (r *reader) list(ino tine.Ino) ([]named, error) {
+	var es []named
+	p := record.InoPrefix(record.TableDentry, ino)
+	err := r.Scan(p, prefixEnd(p), func(k record.Logical, f timeline.Found) (bool, error) {
+		e, err := record.DecodeDentry(f.Val)
+		es = append(es, named{k.Name(), e.Ino, e.Type})
+		return true, err
+	})
+	return es, err
+}
+
+// directory compares the entries of two directories.
+func (d *differ) directory(path []byte, x, y tine.Ino) error {
+	as, err := d.a.list(x)
+	if err != nil {
+		return err
+	}
+	bs, err := d.b.list(y)
+	if err != nil {
+		return err
+	}
+	for len(as) > 0 || len(bs) > 0 {
+		switch {
+		case len(bs) == 0 || len(as) > 0 && as[0].name < bs[0].name:
+			err = d.subtree(d.a, Removed, join(path, as[0].name), as[0].ino, as[0].typ)
+			as = as[1:]
+		case len(as) == 0 || bs[0].name < as[0].name:
+			err = d.subtree(d.b, Added, join(path, bs[0].name), bs[0].ino, bs[0].typ)
+			bs = bs[1:]
+		default:
+			err = d.inode(join(path, as[0].name), as[0].ino, bs[0].ino)
+			as, bs = as[1:], bs[1:]
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func join(dir []byte, name string) []byte {
+	path := make([]byte, 0, len(dir)+1+len(name))
+	path = append(path, dir...)
+	if len(dir) > 0 {
+		path = append(path, '/')
+	}
+	return append(path, name...)
+}
+
+// subtree reports a path that is on one side only and, below a directory, all
+// that is in it.
+func (d *differ) subtree(r *reader, kind ChangeKind, path []byte, ino tine.Ino, typ uint8) error {
+	if err := d.fn(Change{Path: path, Kind: kind, Type: typ}); err != nil {
+		return err
+	}
+	if typ != direntType(modeDir) {
+		return nil
+	}
+	es, err := r.list(ino)
+	if err != nil {
+		return err
+	}
+	for _, e := range es {
+		if err := d.subtree(r, kind, join(path, e.name), e.ino, e.typ); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compare reports how two inodes of one type differ.
+func (d *differ) compare(path []byte, na, nb *node) (err error) {
 	c := Change{Path: path, Kind: Changed, Type: direntType(nb.Mode)}
 	c.Metadata = na.Mode != nb.Mode || na.UID != nb.UID || na.GID != nb.GID || na.Rdev != nb.Rdev || na.Target != nb.Target ||
 		!nb.isDir() && na.Mtime != nb.Mtime
 	if !c.Metadata && (na.Flags|nb.Flags)&record.FlagXattrs != 0 {
-		if c.Metadata, err = d.tablesDiffer(record.TableXattr, x, y); err != nil {
+		if c.Metadata, err = d.tablesDiffer(record.TableXattr, na.ino, nb.ino); err != nil {
 			return err
 		}
 	}
-	if c.Content = na.Size != nb.Size; !c.Content && nb.Mode&modeType == modeRegular {
-		if c.Content, err = d.tablesDiffer(record.TableChunk, x, y); err != nil {
-			return err
+	if nb.Mode&modeType == modeRegular {
+		if c.Content = na.Size != nb.Size; !c.Content {
+			if c.Content, err = d.contentsDiffer(na, nb); err != nil {
+				return err
+			}
 		}
-	}
-	if nb.isDir() {
-		c.Content = false
 	}
 	if !c.Metadata && !c.Content {
 		return nil
@@ -297,29 +261,83 @@ func (d *differ) compare(x, y tine.Ino, path []byte) error {
 
 // tablesDiffer compares all rows of one table of two inodes.
 func (d *differ) tablesDiffer(t record.Table, x, y tine.Ino) (bool, error) {
-	read := func(r *reader, ino tine.Ino) (map[record.Logical]string, error) {
-		rows := map[record.Logical]string{}
-		p := record.InoPrefix(t, ino)
-		err := r.Scan(p, prefixEnd(p), func(k record.Logical, f timeline.Found) (bool, error) {
-			rows[k[len(p):]] = string(f.Val)
-			return true, nil
-		})
-		return rows, err
-	}
-	ra, err := read(d.a, x)
+	ra, err := d.a.rowsOf(t, x)
 	if err != nil {
 		return false, err
 	}
-	rb, err := read(d.b, y)
+	rb, err := d.b.rowsOf(t, y)
 	if err != nil || len(ra) != len(rb) {
 		return true, err
 	}
 	for k, v := range ra {
-		if rb[k] != v {
+		if w, ok := rb[k]; !ok || w != v {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// rowsOf returns an inode's rows of a table, by what is the inode's own in
+// their keys.
+func (r *reader) rowsOf(t record.Table, ino tine.Ino) (map[record.Logical]string, error) {
+	rows := map[record.Logical]string{}
+	p := record.InoPrefix(t, ino)
+	err := r.Scan(p, prefixEnd(p), func(k record.Logical, f timeline.Found) (bool, error) {
+		rows[k[len(p):]] = string(f.Val)
+		return true, nil
+	})
+	return rows, err
+}
+
+// contentsDiffer compares the data of two files of one size: by their rows
+// where those are the same, and by their bytes where they are not.
+func (d *differ) contentsDiffer(na, nb *node) (bool, error) {
+	if na.Size == 0 {
+		return false, nil
+	}
+	for off := int64(0); off < na.Size; off += tine.ChunkBytes {
+		index := uint64(off / tine.ChunkBytes)
+		fa, err := d.a.Get(record.ChunkKey(na.ino, index))
+		if err != nil {
+			return false, err
+		}
+		fb, err := d.b.Get(record.ChunkKey(nb.ino, index))
+		if err != nil {
+			return false, err
+		}
+		if string(fa.Val) == string(fb.Val) {
+			continue
+		}
+		n := min(tine.ChunkBytes, na.Size-off)
+		var bytes [2][]byte
+		for i, side := range []struct {
+			r *reader
+			n *node
+		}{{d.a, na}, {d.b, nb}} {
+			bytes[i] = make([]byte, n)
+			if err := side.r.readInto(side.n, bytes[i], off); err != nil {
+				return false, err
+			}
+		}
+		if string(bytes[0]) != string(bytes[1]) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// readInto reads a part of a file within an operation.
+func (r *reader) readInto(n *node, p []byte, off int64) error {
+	spans, handles, err := r.plan(n, p, off)
+	for _, s := range spans {
+		if err == nil {
+			err = handles[s.h].ReadAt(s.dst, s.off)
+		}
+	}
+	for _, h := range handles {
+		h.Release()
+	}
+	return err
 }
 
 // DiffAttached is Diff of what two attachments show now. The changes are
@@ -333,7 +351,7 @@ func DiffAttached(a, b *timeline.Attachment, fn func(Change) error) error {
 		return err
 	}
 	var changes []Change
-	err = Diff(View{va}, View{vb}, func(c Change) error {
+	err = Diff(View{va}, View{vb}, timeline.Related(a, b), func(c Change) error {
 		changes = append(changes, c)
 		return nil
 	})
@@ -345,5 +363,3 @@ func DiffAttached(a, b *timeline.Attachment, fn func(Change) error) error {
 	}
 	return err
 }
-
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

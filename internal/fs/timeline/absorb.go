@@ -51,22 +51,30 @@ func (t *tree) absorbOne(ctx context.Context) (bool, error) {
 
 // absorbable finds a line and the child that can continue it; t.mu is held.
 func (t *tree) absorbable() (l, child *line) {
-	for _, l := range t.sorted() {
-		p := l.pins.newest()
-		if l.head != nil || l.tasks > 0 || p == 0 {
+	for x := range t.headless {
+		if l != nil && slices.Compare(x.id[:], l.id[:]) > 0 {
 			continue
 		}
-		var heir *line
-		for c := range l.children {
-			if c.branch == p && (heir == nil || better(c, heir)) {
-				heir = c
-			}
-		}
-		if heir != nil {
-			return l, heir
+		if heir := x.heir(); heir != nil {
+			l, child = x, heir
 		}
 	}
-	return nil, nil
+	return l, child
+}
+
+// heir returns the child that can continue a line without a head, nil if there
+// is none yet.
+func (l *line) heir() (heir *line) {
+	p := l.pins.newest()
+	if l.tasks > 0 || p == 0 {
+		return nil
+	}
+	for c := range l.children {
+		if c.branch == p && (heir == nil || better(c, heir)) {
+			heir = c
+		}
+	}
+	return heir
 }
 
 // better prefers the child with a head, then the one with most to repoint,
@@ -115,6 +123,7 @@ func (t *tree) absorb(l, c *line) {
 	}
 	c.mergeSegments(l)
 	delete(t.lines, l.id)
+	delete(t.headless, l)
 	t.aliases[l.id] = c.id
 
 	r := newRows()
@@ -129,6 +138,7 @@ func (t *tree) absorb(l, c *line) {
 	s := t.commit(r, l.lastStep(), c.lastStep())
 	c.after = s
 	c.state.reap = true
+	t.todo.add(choreFold | choreReap | choreFilter)
 	t.engine.Crash.At(crashpoint.AbsorbApplied)
 }
 
@@ -175,19 +185,13 @@ func (c *line) mergeSegments(l *line) {
 // that moves all versions of a row together, so look-ups are right between
 // steps, and a crash between them only leaves the rest for later.
 func (t *tree) foldOne(ctx context.Context) (bool, error) {
-	t.mu.Lock()
-	last := t.last
-	var l *line
-	for _, x := range t.sorted() {
-		if len(x.strata) > maxStrata {
-			l = x
-			break
-		}
-	}
-	t.mu.Unlock()
+	l := t.findLine(choreFold, func(l *line) bool { return len(l.strata) > maxStrata })
 	if l == nil {
 		return false, nil
 	}
+	t.mu.Lock()
+	last := t.last
+	t.mu.Unlock()
 	// Rows may meet in one stratum only once the record that put the strata
 	// into one line is durable.
 	if err := last.wait(ctx, t.engine); err != nil {

@@ -214,7 +214,9 @@ func (l *line) apply(y *layer) error {
 			return err
 		}
 	}
-	l.state.stored.Store(true)
+	if !l.state.stored.Swap(true) {
+		l.tree.todo.add(choreFilter) // it lengthens the paths of those below
+	}
 	for {
 		b := e.Rows.NewBatch()
 		for i, s := range y.ends {

@@ -142,7 +142,7 @@ func (e *Engine) Create(ctx context.Context, tenant tine.TenantID, name string, 
 func (t *tree) newDisk(name string, l *line, now int64) *Disk {
 	d := &Disk{engine: t.engine, id: tine.NewID[tine.DiskID](t.engine.Clock()), tree: t, line: l, gen: 1}
 	d.rec = record.Disk{Tree: t.id, Timeline: l.id, Name: name, Created: now}
-	l.head = d
+	l.setHead(d)
 	t.disks = append(t.disks, d)
 	return d
 }
@@ -257,7 +257,7 @@ func (t *tree) purge(r *rows, d *Disk) *step {
 	l.mu.Lock()
 	last := l.seal()
 	l.kick()
-	l.head = nil
+	l.setHead(nil)
 	l.mu.Unlock()
 	t.delDisk(r, d)
 	for i, x := range t.disks {

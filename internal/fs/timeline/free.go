@@ -376,6 +376,7 @@ func (t *tree) remove(r *rows, l *line) {
 	l.space.mu.Unlock()
 	l.space.segs, l.open, l.counters.dirty = nil, newLayer(l, l.epoch), false
 	delete(t.lines, l.id)
+	delete(t.headless, l)
 	l.mu.Unlock()
 	if l.parent != nil {
 		p := l.parent.root()

@@ -2,7 +2,9 @@ package timeline
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -95,6 +97,44 @@ func (j *janitor) run(ctx context.Context, thorough bool) error {
 	return j.repackAll(ctx, thorough)
 }
 
+// chores marks the kinds of background work that may be waiting in a tree, so
+// that a tree of ten thousand idle forks is not searched for it at every step.
+type chores struct{ bits atomic.Uint32 }
+
+const (
+	choreFold uint32 = 1 << iota
+	choreReap
+	choreCommit
+	choreFilter
+	allChores = choreFold | choreReap | choreCommit | choreFilter
+)
+
+func (c *chores) add(kinds uint32) { c.bits.Or(kinds) }
+
+// take reports whether the kind may be waiting, and forgets it: whoever finds
+// some adds it again.
+func (c *chores) take(kind uint32) bool { return c.bits.And(^kind)&kind != 0 }
+
+// findLine returns the oldest line for which want is true, if the chore may be
+// waiting; nil if there is none.
+func (t *tree) findLine(chore uint32, want func(*line) bool) *line {
+	if !t.todo.take(chore) {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var best *line
+	for _, l := range t.lines {
+		if (best == nil || slices.Compare(l.id[:], best.id[:]) < 0) && want(l) {
+			best = l
+		}
+	}
+	if best != nil {
+		t.todo.add(chore)
+	}
+	return best
+}
+
 // step does one piece of work in a tree; false if there is none.
 func (j *janitor) step(ctx context.Context, t *tree) (bool, error) {
 	for _, piece := range []func() (bool, error){
@@ -143,16 +183,13 @@ func (e *Engine) Tidy(ctx context.Context) error {
 
 // commitOne commits a line in whose open layer segments wait to be dropped.
 func (t *tree) commitOne(ctx context.Context) (bool, error) {
-	t.mu.Lock()
-	lines := t.sorted()
-	t.mu.Unlock()
-	for _, l := range lines {
+	l := t.findLine(choreCommit, func(l *line) bool {
 		l.mu.RLock()
-		waits := len(l.open.segs) > 0
-		l.mu.RUnlock()
-		if waits {
-			return true, l.sync(ctx)
-		}
+		defer l.mu.RUnlock()
+		return len(l.open.segs) > 0
+	})
+	if l == nil {
+		return false, nil
 	}
-	return false, nil
+	return true, l.sync(ctx)
 }

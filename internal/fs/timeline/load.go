@@ -26,6 +26,7 @@ func (t *tree) load() error {
 		return err
 	}
 	t.touchDead()
+	t.todo.add(allChores)
 	return nil
 }
 
@@ -106,12 +107,15 @@ func (t *tree) loadCheckpoints(snap kv.Snapshot) error {
 }
 
 func (t *tree) loadDisks(snap kv.Snapshot) error {
+	for _, l := range t.lines {
+		l.setHead(nil)
+	}
 	for _, d := range t.disks {
 		d.line = t.resolve(d.rec.Timeline)
 		if d.line == nil {
 			return tine.Errorf(tine.KindCorrupt, "disk %q names timeline %s, which does not exist", d.rec.Name, d.rec.Timeline)
 		}
-		d.line.head = d
+		d.line.setHead(d)
 		slices.SortFunc(d.autos, func(a, b *checkpoint) int { return cmp.Compare(a.rec.Created, b.rec.Created) })
 	}
 	return scanTable(snap, t.id, record.TableLog, func(l record.Logical, _ []byte) error {

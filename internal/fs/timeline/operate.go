@@ -176,6 +176,7 @@ func (t *Txn) Inherited(f Found) bool { return f.Birth <= t.line.branch }
 // ReapLater has the janitor call Options.Reap for the line.
 func (t *Txn) ReapLater() {
 	t.line.state.reap = true
+	t.line.tree.todo.add(choreReap)
 	t.line.tree.engine.janitor.wake()
 }
 

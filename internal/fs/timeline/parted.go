@@ -83,15 +83,7 @@ func scanBorn(snap kv.Snapshot, s tine.StratumID, born kv.Born, fn func(record.L
 // large ones. Those that the line inherits are its parent's; they are masked,
 // for no name leads to them.
 func (t *tree) reapOne(ctx context.Context) (bool, error) {
-	t.mu.Lock()
-	var l *line
-	for _, x := range t.sorted() {
-		if x.head != nil && x.needsReap() {
-			l = x
-			break
-		}
-	}
-	t.mu.Unlock()
+	l := t.findLine(choreReap, func(l *line) bool { return l.head != nil && l.needsReap() })
 	if l == nil {
 		return false, nil
 	}

@@ -115,30 +115,36 @@ func (t *tree) filterOne(context.Context) (bool, error) {
 // unfiltered finds a stratum on a long path that has no filter and is not
 // known to be too large.
 func (t *tree) unfiltered() (*line, *stratum) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, l := range t.sorted() {
-		if l.head == nil {
+	var owner *line
+	var found *stratum
+	t.findLine(choreFilter, func(l *line) bool {
+		if l.head != nil && found == nil {
+			owner, found = l.unfiltered()
+		}
+		return owner != nil
+	})
+	return owner, found
+}
+
+// unfiltered finds such a stratum on the path of this line's head.
+func (l *line) unfiltered() (*line, *stratum) {
+	n := 0
+	hops := l.view.hops()
+	for i := range hops {
+		if !hops[i].line.bare() {
+			n += len(hops[i].strata)
+		}
+	}
+	if n < presenceDepth {
+		return nil, nil
+	}
+	for i := range hops {
+		if hops[i].line.bare() {
 			continue
 		}
-		n := 0
-		hops := l.view.hops()
-		for i := range hops {
-			if !hops[i].line.bare() {
-				n += len(hops[i].strata)
-			}
-		}
-		if n < presenceDepth {
-			continue
-		}
-		for i := range hops {
-			if hops[i].line.bare() {
-				continue
-			}
-			for _, s := range hops[i].strata {
-				if s.filter.Load() == nil && !t.large[s.id] {
-					return hops[i].line.root(), s
-				}
+		for _, s := range hops[i].strata {
+			if s.filter.Load() == nil && !l.tree.large[s.id] {
+				return hops[i].line.root(), s
 			}
 		}
 	}

@@ -105,7 +105,7 @@ func (d *Disk) exchange(r *rows, n *line, op, detail string, a Actor, also func(
 		return nil, "", err
 	}
 	old.mu.Lock()
-	old.head = nil
+	old.setHead(nil)
 	old.opens = nil
 	old.mu.Unlock()
 	d.line = n
@@ -119,7 +119,8 @@ func (d *Disk) exchange(r *rows, n *line, op, detail string, a Actor, also func(
 	t.setDisk(r, d)
 	t.setLog(r, d, d.entry(d.engine.now(), op, detail+", before it: "+auto.rec.Name, a))
 	n.mu.Lock()
-	n.head, n.after = d, r.step
+	n.setHead(d)
+	n.after = r.step
 	n.mu.Unlock()
 	s := t.commit(r, p.last, last)
 	d.engine.janitor.wake()

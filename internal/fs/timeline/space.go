@@ -108,6 +108,7 @@ func (l *line) sealSegment(info *segInfo, w *segment.Writer) error {
 	info.loc.Store(&loc)
 	if info.live == 0 && l.space.segs[info.id] == info {
 		l.open.touch(info.id)
+		t.todo.add(choreCommit)
 		l.changed()
 	}
 	return nil

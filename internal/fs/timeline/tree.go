@@ -29,6 +29,8 @@ type tree struct {
 	nextLog  uint64
 	tasks    []task
 	large    map[tine.StratumID]bool // strata found too large for a filter
+	headless map[*line]struct{}      // lines without a head: what may be absorbed or removed
+	todo     chores                  // background work that may be waiting
 
 	topo    sync.RWMutex
 	version atomic.Uint64 // grows with every change of the topology
@@ -47,7 +49,7 @@ type checkpoint struct {
 func newTree(e *Engine, id tine.TreeID, rec record.Tree) *tree {
 	return &tree{
 		engine: e, id: id, rec: rec, lines: map[tine.TimelineID]*line{}, aliases: map[tine.TimelineID]tine.TimelineID{},
-		segs: map[tine.SegmentID]*segInfo{}, large: map[tine.StratumID]bool{},
+		segs: map[tine.SegmentID]*segInfo{}, large: map[tine.StratumID]bool{}, headless: map[*line]struct{}{},
 	}
 }
 
@@ -62,6 +64,17 @@ func (t *tree) newLine(id tine.TimelineID, parent *line, branch tine.Epoch) *lin
 	l.view = View{line: l, epoch: tine.Head}
 	t.lines[id] = l
 	return l
+}
+
+// setHead makes the disk's head this line, or leaves it without one (nil); t.mu
+// and line.mu are held.
+func (l *line) setHead(d *Disk) {
+	l.head = d
+	if d == nil {
+		l.tree.headless[l] = struct{}{}
+	} else {
+		delete(l.tree.headless, l)
+	}
 }
 
 // adopt connects a child to its parent, whose pin it holds; t.mu is held.

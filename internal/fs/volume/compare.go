@@ -34,8 +34,8 @@ func (h *Host) Usage(ctx context.Context, c Caller, name string) (Usage, error) 
 	return d.Usage()
 }
 
-// Diff calls fn for every path that differs between two views of one tree. The
-// cost follows what has changed since they parted.
+// Diff calls fn for every path that differs between two views. Of one tree, the
+// cost follows what has changed since they parted; else everything is compared.
 func (h *Host) Diff(ctx context.Context, c Caller, a, b Ref, fn func(Change) error) error {
 	var at [2]*timeline.Attachment
 	for i, r := range []Ref{a, b} {
@@ -47,10 +47,6 @@ func (h *Host) Diff(ctx context.Context, c Caller, a, b Ref, fn func(Change) err
 			return err
 		}
 		defer at[i].Detach()
-	}
-	if !timeline.Related(at[0], at[1]) {
-		return tine.Errorf(tine.KindCrossDevice, "%s and %s do not descend from the same root", a, b).
-			WithHint("mount both and compare them with `diff -r`")
 	}
 	return meta.DiffAttached(at[0], at[1], fn)
 }

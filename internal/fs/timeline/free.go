@@ -179,7 +179,7 @@ func (l *line) freeBorn(ctx context.Context, look, free kv.Born) error {
 			cursor = next
 		}
 	}
-	return nil
+	return l.sync(ctx) // what was freed is durable before the task is forgotten
 }
 
 func (l *line) strataNow() []*stratum {

@@ -213,7 +213,8 @@ func TestGuard(t *testing.T) {
 	})
 	check(t, s.cmd.Process.Kill())
 	if !s.endsWithin(20 * time.Second) {
-		t.Error("a killed server with a guard does not end")
+		check(t, fusefs.CleanStale(dir))
+		t.Fatal("a killed server with a guard does not end")
 	}
 	var st unix.Statfs_t
 	wantErrno(t, "statfs of the dead mount", unix.Statfs(dir, &st), unix.ENOTCONN)

@@ -30,7 +30,7 @@ func inoOf(id uint64) uint64 { return id & uint64(tine.MaxIno) }
 // generation itself: a slot is given to another generation only when the
 // kernel has forgotten every node that it learnt under it, so that however
 // often a mounted disk is rolled back, an id never comes to mean something
-// else. Slot 0 is never used, so that id 1 can only be the root.
+// else (I17). Slot 0 is never used, so that id 1 can only be the root.
 type nodeIDs struct {
 	current atomic.Pointer[generation]
 

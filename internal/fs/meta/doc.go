@@ -7,5 +7,5 @@
 // same names in paging order, chunks of file data, extended attributes, and
 // marks on files that have lost their last name. Every operation first reads
 // and checks, and changes rows only when nothing can refuse it any more, for a
-// change is never taken back.
+// change is never taken back (I15).
 package meta

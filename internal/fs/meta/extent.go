@@ -66,11 +66,14 @@ func (r *reader) chunk(ino tine.Ino, index uint64) (*chunkAt, error) {
 }
 
 func (c *chunkAt) decode() (err error) {
-	if c.at.Exists() {
-		c.Chunk, err = record.DecodeChunk(c.at.Val)
-		c.had = c.Bytes()
+	if !c.at.Exists() {
+		return nil
 	}
-	return err
+	if c.Chunk, err = record.DecodeChunk(c.at.Val); err != nil {
+		return tine.Errorf(tine.KindOf(err), "chunk %d of inode %d, born %s: %w", c.key.Number(), c.key.Ino(), c.at.Birth, err)
+	}
+	c.had = c.Bytes()
+	return nil
 }
 
 // chunk finds a chunk as reader.chunk does, sparing the store for inodes that

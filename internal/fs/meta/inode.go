@@ -42,7 +42,10 @@ func (r *reader) inode(ino tine.Ino) (*node, error) {
 		return nil, tine.ErrStale
 	}
 	rec, err := record.DecodeInode(f.Val)
-	return &node{ino, rec, f}, err
+	if err != nil {
+		return nil, tine.Errorf(tine.KindOf(err), "inode %d, born %s: %w", ino, f.Birth, err)
+	}
+	return &node{ino, rec, f}, nil
 }
 
 // dir finds a directory in which names may be looked up.
@@ -97,8 +100,10 @@ func (r *reader) dentry(parent tine.Ino, name string) (*dentryOf, error) {
 	if e.at, err = r.Get(e.key); err != nil || !e.exists() {
 		return e, err
 	}
-	e.Dentry, err = record.DecodeDentry(e.at.Val)
-	return e, err
+	if e.Dentry, err = record.DecodeDentry(e.at.Val); err != nil {
+		return nil, tine.Errorf(tine.KindOf(err), "name %q in directory %d, born %s: %w", name, parent, e.at.Birth, err)
+	}
+	return e, nil
 }
 
 // checkName refuses what cannot be a name.

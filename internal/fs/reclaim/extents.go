@@ -22,7 +22,7 @@ type SegRange struct {
 func (r SegRange) End() int64 { return r.Off + r.Len }
 
 // Released returns the bytes that self names and neither the next older nor
-// the next newer version of the same key does, where owns says that their
+// the next newer version of the same key does (I10), where owns says that their
 // segment belongs to the line. Any list may be nil. Positions within the
 // chunk do not matter: bytes that moved are still named. The result is
 // disjoint, in order of segment and offset, with neighbours joined.

@@ -10,7 +10,7 @@ import (
 // pin, the head included.
 const Forever = tine.Head + 1
 
-// Needed reports whether any pin still shows a version: birth is the epoch in
+// Needed reports whether any pin still shows a version (I9): birth is the epoch in
 // which it was written, death the birth of the next newer version of the same
 // key in the same line, or Forever. pins are in ascending order; a line with
 // a head has tine.Head last.

@@ -12,7 +12,7 @@
 //
 // Logical keys are free of prefixes: they have a fixed length, or end in a
 // NUL byte that names cannot contain. That keeps byte order equal to
-// (logical key, newest first), which the key-value store relies on.
+// (logical key, newest first), which the key-value store relies on (I1).
 //
 // Every value starts with a format byte. A decoder refuses formats that it
 // does not know with tine.KindVersion, and bytes that it cannot read with

@@ -105,7 +105,7 @@ func (w *Writer) flush(need int64) error {
 }
 
 // flushFile flushes the file and, the first time, its name. A flush that
-// failed is never repeated: the kernel drops the pages it could not write and
+// failed is never repeated (I20): the kernel drops the pages it could not write and
 // calls the next one a success. flushMu is held.
 func (w *Writer) flushFile() error {
 	if err := w.f.rd.SyncData(); err != nil {

@@ -26,7 +26,7 @@ func (s *Store) buffer(blocks int64) (*[]byte, *sync.Pool) {
 
 // readSpan reads payload from the blocks of the file: one read for each
 // sequence of blocks that lie together, into a pooled buffer, from which the
-// payload is copied once its checksum holds.
+// payload is copied once its checksum holds (I22).
 func (f *file) readSpan(runs []run, end int64, p []byte, off int64) error {
 	if off < 0 || off > end || int64(len(p)) > end-off {
 		return f.rangeError(off, int64(len(p)), end)

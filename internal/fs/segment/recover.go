@@ -37,6 +37,8 @@ func truncate(f vfs.File, path string, size int64) error {
 // the file held beyond loc.Synced was never promised and is not looked at. It
 // returns the sealed row, flushed; the caller commits it and drops the tails.
 //
+// The segment takes no more bytes from then on (I5).
+//
 // It may be cut off by a crash at any point and run again: it changes no byte
 // below loc.Synced, and loc.Synced is a block boundary. A row that is sealed
 // already is returned as it is. Of the bytes that are kept only the header,

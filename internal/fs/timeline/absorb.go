@@ -182,7 +182,7 @@ func (c *line) mergeSegments(l *line) {
 
 // foldOne moves one step's rows of a stratum into its neighbour, smaller into
 // larger, in a line that has too many strata. Each step is one atomic batch
-// that moves all versions of a row together, so look-ups are right between
+// that moves all versions of a row together (I13), so look-ups are right between
 // steps, and a crash between them only leaves the rest for later.
 func (t *tree) foldOne(ctx context.Context) (bool, error) {
 	l := t.findLine(choreFold, func(l *line) bool { return len(l.strata) > maxStrata })

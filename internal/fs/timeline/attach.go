@@ -60,7 +60,7 @@ func (a *Attachment) Frozen() bool { return a.frozen != nil }
 
 // Enter begins one operation on a state of generation gen, or on whichever is
 // current for 0. The state cannot be exchanged until exit is called. Another
-// generation is tine.ErrStale.
+// generation is tine.ErrStale (I17).
 func (a *Attachment) Enter(gen uint32) (v *View, current uint32, err error) {
 	if a.frozen != nil {
 		return a.frozen, 1, nil

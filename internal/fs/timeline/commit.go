@@ -64,8 +64,8 @@ func (l *line) kick() {
 	}
 }
 
-// commitLoop applies sealed layers in order until nothing is asked for. It is
-// the only goroutine that writes the line's rows to the store.
+// commitLoop applies sealed layers in order until nothing is asked for (I3). It
+// is the only goroutine that writes the line's rows to the store.
 func (l *line) commitLoop() {
 	for {
 		l.mu.Lock()
@@ -111,9 +111,7 @@ func (l *line) seal() *step {
 		return l.lastStep()
 	}
 	l.commits.wanted = false
-	if err := l.sealCounters(); err != nil {
-		l.commits.failed = err
-	}
+	l.sealCounters()
 	l.space.mu.Lock()
 	y.ends = append(y.ends, l.space.full...)
 	l.space.full = nil
@@ -138,21 +136,16 @@ func (l *line) lastStep() *step {
 }
 
 // sealCounters puts the counters into the layer, versioned like any row.
-func (l *line) sealCounters() error {
+func (l *line) sealCounters() {
 	if !l.counters.dirty || !l.counters.loaded {
-		return nil
+		return
 	}
-	t := Txn{Reader: l.view.reader(), line: l}
-	defer t.close()
-	k := record.TableKey(record.TableCounters)
-	f, err := t.Get(k)
-	if err != nil {
-		return err
-	}
-	l.counters.Commits++
-	t.Put(k, f, l.counters.Append(nil))
-	l.counters.dirty = false
-	return nil
+	c := &l.counters
+	c.Commits++
+	t := Txn{line: l}
+	t.Put(record.TableKey(record.TableCounters), c.at, c.Append(nil))
+	c.at = Found{Kind: Value, Birth: l.epoch}
+	c.dirty = false
 }
 
 // sealSpace puts the live bytes of the touched segments into the layer, and
@@ -188,7 +181,7 @@ func (l *line) dropSegment(y *layer, info *segInfo) {
 }
 
 // apply makes a sealed layer durable: first the file data that it names, then
-// its rows as one batch. On a full device it waits for room and goes on; what
+// its rows as one batch (I4). On a full device it waits for room and goes on; what
 // is in memory meanwhile is not lost, and whoever waits for it is told.
 func (l *line) apply(y *layer) error {
 	e := l.tree.engine
@@ -346,7 +339,7 @@ func (e *Engine) noRoom() bool {
 }
 
 // afterCommit does what may happen only once a commit is durable: it removes
-// the files of dead segments, and seals those that are full.
+// the files of dead segments (I18), and seals those that are full.
 func (l *line) afterCommit(y *layer) {
 	e := l.tree.engine
 	if len(y.dead) > 0 {

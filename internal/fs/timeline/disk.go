@@ -116,7 +116,7 @@ func (e *Engine) Create(ctx context.Context, tenant tine.TenantID, name string, 
 	d := t.newDisk(name, l, now.UnixNano())
 	l.state.touched, l.state.written = true, true
 	l.state.stored.Store(true)
-	l.counters = lineCounters{Counters: counters, loaded: true}
+	l.counters = lineCounters{Counters: counters, at: Found{Kind: Value, Birth: l.epoch}, loaded: true}
 	r := newRows()
 	r.set(record.Key(tenant, record.IDKey(record.TableTree, t.id), 0), t.rec.Append(nil))
 	for _, row := range first {

@@ -95,7 +95,7 @@ type diskName struct {
 }
 
 // Open reads the names of the disks and prepares the trees; each tree is
-// loaded when it is first used. It removes segment files that no row names:
+// loaded when it is first used. It removes segment files that no row names (I18):
 // what a crash left between making a file and committing its row.
 func Open(o Options) (*Engine, error) {
 	o.setDefaults()

@@ -19,7 +19,7 @@ type point struct {
 }
 
 // freeze makes the head's present state a point. It costs one record: the open
-// layer is sealed and the epoch bumped, unless nothing was written since the
+// layer is sealed and the epoch bumped (I2), unless nothing was written since the
 // last bump. A line that was never written is skipped: its state is its
 // parent's at the branch. The point gets n holders in the same moment, before
 // any write can replace what it shows. t.mu is held, and line.mu not.

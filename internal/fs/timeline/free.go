@@ -47,7 +47,7 @@ func (t *tree) runTask(ctx context.Context) (bool, error) {
 	}
 	k, last := t.tasks[0], t.last
 	t.mu.Unlock()
-	// A pin's release is durable before anything that it permits is freed.
+	// A pin's release is durable before anything that it permits is freed (I8).
 	if err := last.wait(ctx, t.engine); err != nil {
 		return true, err
 	}

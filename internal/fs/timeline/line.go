@@ -57,6 +57,7 @@ type lineState struct {
 // they have changed since they were last in a layer.
 type lineCounters struct {
 	record.Counters
+	at            Found // where their row stands, without its value
 	loaded, dirty bool
 }
 
@@ -154,8 +155,8 @@ func (l *line) pinsWithHead() []tine.Epoch {
 	return ps
 }
 
-// floor is the newest epoch whose rows this line must not replace: those of
-// its newest pin, and all that belongs to its parent.
+// floor is the newest epoch whose rows this line must not replace (I9): those
+// of its newest pin, and all that belongs to its parent.
 func (l *line) floor() tine.Epoch { return max(l.pins.newest(), l.branch) }
 
 // timeline returns the line's record.

@@ -16,8 +16,8 @@ import (
 // behind one another nearly all are such, so a look-up's cost stays nearly the
 // same at any depth.
 //
-// A filter may only be too wide, never too narrow: rows are added before they
-// are applied, and rows that go stay in it until it is made anew.
+// A filter may only be too wide, never too narrow (I12): rows are added before
+// they are applied, and rows that go stay in it until it is made anew.
 type stratum struct {
 	id     tine.StratumID
 	filter atomic.Pointer[presence]

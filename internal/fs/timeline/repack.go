@@ -78,7 +78,7 @@ func (t *tree) repack(ctx context.Context, thorough bool) error {
 }
 
 // liveRanges finds the ranges of the candidates that any row of the tree
-// names. A snapshot of the committed rows is enough: rows that are not in it
+// names (I19). A snapshot of the committed rows is enough: rows that are not in it
 // name bytes of these segments only if a row in it does, for a row comes to
 // name old bytes by being derived from one that names them, and the snapshot
 // holds a prefix of every line's history.

@@ -140,7 +140,7 @@ func (l *line) nextNumbers() (tine.Ino, uint64, error) {
 }
 
 // raiseNumbers sees that the line hands out none of the numbers that the name
-// has already given to others: counters never go back. line.mu is held.
+// has already given to others: counters never go back (I16). line.mu is held.
 func (l *line) raiseNumbers(ino tine.Ino, cookie uint64) error {
 	t, err := l.begin()
 	if err != nil {
@@ -158,7 +158,7 @@ func (l *line) raiseNumbers(ino tine.Ino, cookie uint64) error {
 // it has no commit of its own before. line.mu is held.
 func (l *line) firstCounters(r *rows) {
 	r.set(record.Key(l.strata[0].id, record.TableKey(record.TableCounters), l.epoch), l.counters.Append(nil))
-	l.counters.dirty = false
+	l.counters.dirty, l.counters.at = false, Found{Kind: Value, Birth: l.epoch}
 	l.state.touched, l.state.written = true, true
 	l.state.stored.Store(true)
 }

@@ -150,7 +150,7 @@ func (t *tree) setLog(r *rows, d *Disk, e record.LogEntry) {
 }
 
 // commit makes a record durable in the background, after the tree's records
-// before it and the given steps; t.mu is held. The rows are as of now.
+// before it and the given steps (I6); t.mu is held. The rows are as of now.
 func (t *tree) commit(r *rows, deps ...*step) *step {
 	r.deps = newStep(append(deps, t.last)...).deps
 	t.last = r.step

@@ -40,6 +40,7 @@ func (t *Txn) loadCounters() error {
 	if err != nil {
 		return err
 	}
+	l.counters.at = Found{Kind: f.Kind, Birth: f.Birth}
 	if f.Kind == Value {
 		if l.counters.Counters, err = record.DecodeCounters(f.Val); err != nil {
 			return err
@@ -74,7 +75,7 @@ func (t *Txn) Put(k record.Logical, f Found, val []byte) {
 }
 
 // Del removes a row. A tombstone is written only where something older lies
-// below; a row made and removed in one commit leaves nothing.
+// below (I14); a row made and removed in one commit leaves nothing.
 func (t *Txn) Del(k record.Logical, f Found) error {
 	y := t.layer()
 	t.line.state.touched, t.line.state.written = true, true
@@ -239,10 +240,11 @@ func (t *Txn) release(self, older, newer []record.Extent) {
 	if t.line.tree.engine.Mutation == MutateIgnoreNeighbours {
 		older = nil
 	}
+	self, newer = trimCommon(self, newer)
 	for _, r := range reclaim.Released(self, older, newer, t.owns) {
 		info := t.line.tree.segment(r.Segment)
 		n := r.Len
-		for _, p := range info.pieces {
+		for _, p := range info.overlapping(r.Off, r.Len) {
 			n -= overlap(p.off, p.len, r.Off, r.Len)
 		}
 		if n != 0 {
@@ -250,6 +252,20 @@ func (t *Txn) release(self, older, newer []record.Extent) {
 			t.layer().touch(r.Segment)
 		}
 	}
+}
+
+// trimCommon leaves out what two versions of a chunk have in common at their
+// ends: a small write into a fragmented chunk changes little of its list. It
+// may, although the same bytes can be named twice in a chunk: such bytes are
+// shared pieces, which are not freed here.
+func trimCommon(a, b []record.Extent) (ra, rb []record.Extent) {
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return a, b
 }
 
 func overlap(aOff, aLen, bOff, bLen int64) int64 {

@@ -81,7 +81,7 @@ const (
 // held at least for reading until close.
 //
 // The order in which it collects what it asks makes it safe against
-// everything that runs beside it: first the path, then the layers, then the
+// everything that runs beside it (I11): first the path, then the layers, then the
 // snapshot. A layer is dropped only after it is applied, so a row is in a
 // layer that the Reader holds or in the snapshot that it takes later. A
 // stratum leaves the path only after its rows were moved, so a later snapshot

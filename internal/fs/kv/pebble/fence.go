@@ -26,7 +26,7 @@ import (
 // And it can be shut for changes. A poisoned Pebble cannot be stopped: its
 // goroutines wait for one that will never return, or go on compacting. Before
 // the directory may be opened again it must be certain that none of them
-// touches it. After shut, every change blocks for good, which also keeps
+// touches it (I21). After shut, every change blocks for good, which also keeps
 // Pebble from retrying in a busy loop.
 type fence struct {
 	vfs.FS

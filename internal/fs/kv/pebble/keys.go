@@ -29,7 +29,7 @@ const tableEnd = tine.IDSize + 1
 //
 // Pebble also splits the bounds of scans and of range deletions, which may be
 // any bytes, and it relies on this law for all of them: byte order is the
-// order of the prefixes, then that of what follows them. "All but the last
+// order of the prefixes, then that of what follows them (I1). "All but the last
 // eight bytes" would break it, as a bound has no epoch to cut off. So the end
 // of the prefix is found from the left, by the shape of the table's keys; what
 // ends before its prefix does is all prefix. As no prefix found so is the

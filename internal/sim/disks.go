@@ -170,7 +170,7 @@ func (t *turn) rollback() error {
 	if bad := same(err, want); bad != nil || c == nil {
 		return bad
 	}
-	return t.exchanged(info, c.tree, c.next, &line{from: c.at})
+	return t.exchanged(info, c.tree, c.next, &line{from: c.at, blur: 1})
 }
 
 func (t *turn) undo() error {
@@ -183,7 +183,7 @@ func (t *turn) undo() error {
 	if err != nil {
 		return fmt.Errorf("undo: %w", err)
 	}
-	return t.exchanged(info, c.tree, c.next, &line{from: c.at})
+	return t.exchanged(info, c.tree, c.next, &line{from: c.at, blur: 1})
 }
 
 func (t *turn) promote() error {

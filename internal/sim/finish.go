@@ -40,7 +40,7 @@ func (w *World) drain() error {
 	ctx := context.Background()
 	d := w.disks[0]
 	for _, x := range w.disks[1:] {
-		if _, err := w.host.RemoveDisk(ctx, caller, x.name, true); err != nil {
+		if err := w.purge(x); err != nil {
 			return fmt.Errorf("removing %s: %w", x.name, err)
 		}
 	}
@@ -71,6 +71,36 @@ func (w *World) drain() error {
 	}
 	w.host = nil
 	return w.onlyRootRows()
+}
+
+// purge removes a disk and checks that this frees what was said to be its own.
+func (w *World) purge(x *disk) error {
+	ctx := context.Background()
+	if err := w.host.ReclaimIdle(ctx); err != nil {
+		return err
+	}
+	u, err := w.host.Usage(ctx, caller, x.name)
+	if err != nil {
+		return err
+	}
+	before := w.host.Stats().LiveBytes
+	if _, err := w.host.RemoveDisk(ctx, caller, x.name, true); err != nil {
+		return err
+	}
+	if err := w.host.ReclaimIdle(ctx); err != nil {
+		return err
+	}
+	// Small files lie in rows, which are not among the live bytes.
+	freed, rows := before-w.host.Stats().LiveBytes, tine.InlineBytes*x.fs.Tree.Inodes
+	for _, c := range x.checkpoints {
+		rows += tine.InlineBytes * c.tree.Inodes
+	}
+	// Lines that become one can give back more than the disk itself held.
+	if u.Inodes != x.fs.Tree.Inodes || u.LogicalBytes < x.fs.Tree.Bytes || u.UniqueBytes > freed+rows {
+		return fmt.Errorf("its usage is %+v; it has %d inodes and %d bytes, and removing it freed %d bytes of segments",
+			u, x.fs.Tree.Inodes, x.fs.Tree.Bytes, freed)
+	}
+	return nil
 }
 
 // purgeTrash gives up a removed disk for good, out of the way of the name of
@@ -132,6 +162,7 @@ func (w *World) empty(d *disk) error {
 		return err
 	}
 	t.s = d.sessions[len(d.sessions)-1]
+	d.fs.Now = w.clock.Now().UnixNano()
 	var clear func(dir tine.Ino) error
 	clear = func(dir tine.Ino) error {
 		for _, e := range d.fs.Get(dir).Names {
@@ -171,25 +202,14 @@ func (w *World) onlyRootRows() error {
 		return fmt.Errorf("opening the rows: %w", err)
 	}
 	defer rows.Close()
-	snap := rows.Snapshot()
-	defer snap.Close()
-	scan, err := snap.Scan(nil, nil, nil)
-	if err != nil {
-		return err
-	}
-	defer scan.Close()
 	want := map[record.Table]int{record.TableTree: 1, record.TableTimeline: 1, record.TableDisk: 1, record.TableInode: 1, record.TableCounters: 1}
 	found := map[record.Table]int{}
-	for scan.Next() {
-		_, l, epoch, err := record.SplitKey(scan.Key())
-		if err != nil {
-			return err
-		}
+	return eachRow(rows, func(_ [tine.IDSize]byte, l record.Logical, epoch tine.Epoch, v []byte) error {
 		if found[l.Table()]++; found[l.Table()] > want[l.Table()] && l.Table() != record.TableLog && l.Table() != record.TableAlias {
-			return fmt.Errorf("a row %s is left over: %x born %v: %x", tableName(l.Table()), l, epoch, scan.Value())
+			return fmt.Errorf("it is left over: %x", v)
 		}
-	}
-	return scan.Err()
+		return nil
+	})
 }
 
 func tableName(t record.Table) string {

@@ -33,7 +33,7 @@ type disk struct {
 type line struct {
 	from spot
 	pos  int // grows with every change that can be seen
-	blur int // grows with every change to files without a name, which may or may not count as one
+	blur int // grows with what may or may not count as a change: to files without a name, and being rolled back to
 }
 
 // spot is a place on a line; the zero spot is before every beginning.

@@ -47,7 +47,10 @@ func (w *World) recover() error {
 	w.crashes[strings.SplitN(where, ",", 2)[0]]++
 	w.abandon()
 	w.host, w.mem = nil, clone
-	err := w.open()
+	err := w.auditClone()
+	if err == nil {
+		err = w.open()
+	}
 	if err == nil {
 		var found map[tine.TreeID]map[tine.DiskID]foundDisk
 		if found, err = w.lookAround(); err == nil {

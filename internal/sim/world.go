@@ -173,6 +173,7 @@ var diskChoices = []choice{
 	{1, (*turn).newDisk}, {6, (*turn).fork}, {8, (*turn).checkpoint}, {5, (*turn).removeCheckpoint}, {4, (*turn).rollback},
 	{3, (*turn).promote}, {3, (*turn).undo}, {2, (*turn).renameDisk}, {4, (*turn).removeDisk}, {2, (*turn).undelete},
 	{4, (*turn).compareCheckpoint}, {3, (*turn).attach}, {3, (*turn).detach}, {2, (*turn).listDisks}, {2, (*turn).reclaim},
+	{3, (*turn).diff},
 }
 
 func choose(r *rand.Rand, from []choice) func(*turn) error {
@@ -193,14 +194,19 @@ func choose(r *rand.Rand, from []choice) func(*turn) error {
 // step does one thing.
 func (w *World) step(r *rand.Rand) error {
 	w.clock.Advance(time.Duration(1 + r.Int64N(5e9)))
-	for _, d := range append(slices.Clone(w.disks), w.trash...) {
-		d.fs.Now = w.clock.Now().UnixNano()
-	}
 	if r.IntN(250) == 0 {
 		return w.reopen()
 	}
 	if w.cfg.Crashes && r.IntN(60) == 0 {
 		w.crash.arm(r)
+	}
+	return w.turn(r)
+}
+
+// turn does one thing to one disk.
+func (w *World) turn(r *rand.Rand) error {
+	for _, d := range append(slices.Clone(w.disks), w.trash...) {
+		d.fs.Now = w.clock.Now().UnixNano()
 	}
 	t := &turn{World: w, r: r, d: pick(r, w.disks)}
 	if len(t.d.sessions) == 0 {

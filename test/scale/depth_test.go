@@ -18,7 +18,8 @@ func TestDepth(t *testing.T) {
 	needFUSE(t)
 	depth := size(*deep, 100, 100)
 	const present, perLevel = 6000, 3
-	h := newHost(t)
+	dir := t.TempDir()
+	h := openHost(t, dir)
 	_, err := h.CreateDisk(ctx, me, "level-0")
 	check(t, err)
 	s := attach(t, h, "level-0")
@@ -40,6 +41,11 @@ func TestDepth(t *testing.T) {
 		}
 		check(t, s.Detach(ctx))
 	}
+	// Opened again, the rows lie in tables and not in memory.
+	check(t, h.ReclaimIdle(ctx))
+	check(t, h.Close(ctx))
+	h = openHost(t, dir)
+	t.Cleanup(func() { check(t, h.Close(ctx)) })
 	check(t, h.ReclaimIdle(ctx))
 	dirs := map[int]string{1: mount(t, h, "level-1"), depth: mount(t, h, fmt.Sprintf("level-%d", depth))}
 	for level, dir := range dirs {

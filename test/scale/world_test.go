@@ -65,7 +65,7 @@ func needFUSE(t testing.TB) {
 	}
 }
 
-// openHost opens a data directory until the end of the test.
+// openHost opens a data directory; the caller closes it.
 func openHost(t testing.TB, dir string) *volume.Host {
 	t.Helper()
 	h, err := volume.Open(ctx, volume.Options{Dir: dir})
@@ -106,9 +106,11 @@ func mount(t testing.TB, h *volume.Host, disk string) string {
 	})
 	check(t, err)
 	t.Cleanup(func() {
+		// A mount that was copied into another mount namespace never ends.
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
 		if err := m.Unmount(ctx); err != nil {
 			t.Errorf("unmount: %v", err)
-			_ = m.ForceUnmount(ctx)
 		}
 	})
 	return dir

@@ -1,0 +1,90 @@
+# Builds, checks and demonstrates tine.
+#
+# Every target works on a fresh Debian 12 machine that has only root, Go, git
+# and make: what else a target needs, .ci/setup installs and says so. Nothing
+# here needs a C compiler, except the race detector.
+#
+#   make            the binary, bin/tine
+#   make test       all tests, in their short form
+#   make demo       the whole product in one story, at most five minutes
+#   make prove-NAME the long form of one proof: sim, crash, posix, workloads, scale, ...
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+
+GO ?= go
+BIN ?= bin/tine
+BENCH ?= $(GO) run ./bench
+BENCH_FLAGS ?=
+DEMO_FLAGS ?=
+
+# All packages, and those in which many goroutines work at once.
+PKGS ?= ./...
+RACE_PKGS ?= ./internal/fs/timeline/... ./internal/fs/segment/... ./internal/fs/volume/... ./internal/fs/fusefs/...
+RACE_FLAGS ?=
+
+TEST_FLAGS ?=
+TEST_TIMEOUT ?= 20m
+FUZZ_TIME ?= 5s
+PROVE_TIMEOUT ?= 12h
+PROVE_FLAGS ?=
+SIM_ROUNDS ?= 500
+
+# Everything downloaded that is not a Go module is kept here.
+export TINE_CACHE ?= $(CURDIR)/.cache
+export GO
+export CGO_ENABLED ?= 0
+
+.PHONY: build test race fuzz lint demo bench prove-sim clean
+
+# The version is the one that git knows: a tag, or the last tag and the commit.
+build:
+	$(GO) build -trimpath -buildvcs=auto -o $(BIN) ./cmd/tine
+	@echo "built $(BIN) $$($(BIN) version | head -n 1)"
+
+test:
+	.ci/setup fuse sqlite3 node
+	.ci/gotest -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) $(PKGS)
+
+# The race detector is written in C++ and needs cgo to be linked in.
+race:
+	.ci/setup fuse gcc
+	CGO_ENABLED=1 .ci/gotest -race -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) $(RACE_PKGS) $(RACE_FLAGS)
+
+# go test fuzzes one target of one package a run.
+fuzz:
+	@for dir in $$(grep -rlE '^func Fuzz[A-Z]' --include='*_test.go' . | xargs -r -n 1 dirname | sort -u); do \
+	  for target in $$($(GO) test -list '^Fuzz' $$dir | grep '^Fuzz'); do \
+	    echo "fuzz $$dir $$target for $(FUZZ_TIME)"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ_TIME) $$dir; \
+	  done; \
+	done
+
+lint:
+	@unformatted=$$(gofmt -l */); \
+	if [ -n "$$unformatted" ]; then echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet $(PKGS)
+	$(GO) tool staticcheck $(PKGS)
+
+demo:
+	.ci/setup fuse
+	$(GO) build -o bin/demo ./demo
+	bin/demo $(DEMO_FLAGS)
+
+bench:
+	.ci/setup fuse sqlite3
+	$(BENCH) $(BENCH_FLAGS)
+
+prove-sim:
+	$(GO) test -v -count=1 -timeout $(PROVE_TIMEOUT) ./internal/sim/... -sim.rounds=$(SIM_ROUNDS) $(PROVE_FLAGS)
+
+# The long form of the suite in test/NAME. Each suite says with -h what can be
+# set: make prove-scale PROVE_FLAGS=-files=100000
+prove-%:
+	.ci/setup fuse sqlite3 node gcc
+	$(GO) test -v -count=1 -timeout $(PROVE_TIMEOUT) ./test/$*/... -long $(PROVE_FLAGS)
+
+clean:
+	rm -rf bin .cache test/workloads/testdata/npm/node_modules
+	$(GO) clean -testcache

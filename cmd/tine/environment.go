@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"tine.dev/tine/internal/control/keeper"
 )
 
 // environment is all that a command sees of the process that it runs in, so
@@ -15,12 +17,22 @@ type environment struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
 	uid            int
-	terminal       bool // stderr is one: progress is shown there
+	terminal       bool         // stderr is one: progress is shown there
+	guard          func() error // starts what clears up after a server; nil in tests
 }
 
 func realEnvironment() environment {
 	_, err := unix.IoctlGetTermios(int(os.Stderr.Fd()), unix.TCGETS)
-	return environment{stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, uid: os.Geteuid(), terminal: err == nil}
+	return environment{stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, uid: os.Geteuid(), terminal: err == nil, guard: startGuard}
+}
+
+// startGuard runs this same program as the guard of the server.
+func startGuard() error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return keeper.StartGuard(program)
 }
 
 // defaultAuthor is who makes checkpoints and forks when nobody is named:

@@ -75,7 +75,7 @@ func (c *cli) root() *cobra.Command {
 	group(root, "disks", c.diskCommand(), c.mountCommand(), c.umountCommand(), c.mountsCommand(), c.syncCommand())
 	group(root, "history", c.checkpointCommand(), c.forkCommand(), c.rollbackCommand(), c.promoteCommand(), c.undoCommand())
 	group(root, "look", c.logCommand(), c.diffCommand(), c.duCommand(), c.treeCommand())
-	group(root, "server", c.serveCommand(), c.doctorCommand(), c.versionCommand(), c.completionCommand())
+	group(root, "server", c.serveCommand(), c.guardCommand(), c.doctorCommand(), c.versionCommand(), c.completionCommand())
 	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp})
 	root.SetHelpCommandGroupID("server")
 	root.CompletionOptions.DisableDefaultCmd = true

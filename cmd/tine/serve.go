@@ -8,6 +8,7 @@ import (
 	"tine.dev/tine/internal/control/buildinfo"
 	"tine.dev/tine/internal/control/config"
 	"tine.dev/tine/internal/control/doctor"
+	"tine.dev/tine/internal/control/keeper"
 	"tine.dev/tine/internal/control/server"
 	"tine.dev/tine/internal/tine"
 )
@@ -41,7 +42,8 @@ func (c *cli) serveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return server.Run(cmd.Context(), server.Options{Config: cfg, Log: c.logger(cfg), NotifySocket: c.env.getenv("NOTIFY_SOCKET")})
+			return server.Run(cmd.Context(), server.Options{Config: cfg, Log: c.logger(cfg),
+				NotifySocket: c.env.getenv("NOTIFY_SOCKET"), Guard: c.env.guard})
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "TOML file with settings (TINE_CONFIG)")
@@ -72,6 +74,19 @@ func (c *cli) logger(cfg config.Config) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(c.env.stderr, o))
 	}
 	return slog.New(slog.NewTextHandler(c.env.stderr, o))
+}
+
+// guardCommand is what the server starts to outlive it; people do not.
+func (c *cli) guardCommand() *cobra.Command {
+	var pid int
+	cmd := &cobra.Command{
+		Use: "guard", Short: "Clear up after a server when it ends", Hidden: true, Args: arguments(0, 0),
+		Example: "  tine guard --pid 4711",
+		RunE:    func(*cobra.Command, []string) error { return keeper.Guard(pid) },
+	}
+	cmd.Flags().IntVar(&pid, "pid", 0, "process id of the server")
+	must(cmd.MarkFlagRequired("pid"))
+	return cmd
 }
 
 func (c *cli) versionCommand() *cobra.Command {

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -41,7 +42,7 @@ type auditVersion struct {
 // auditClone audits a copy of the file system, so that the one which the Host
 // will open stays as the crash left it.
 func (w *World) auditClone() error {
-	clone := w.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: w.crash.rnd})
+	clone := w.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(0, 0))})
 	if _, err := clone.Stat("/data/rows"); err != nil {
 		return nil // the crash came before there were any rows
 	}

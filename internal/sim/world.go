@@ -327,6 +327,9 @@ func (w *World) reopen() error {
 		return nil
 	}
 	w.settle()
+	if err := w.auditClone(); err != nil {
+		return err
+	}
 	if err := w.open(); err != nil {
 		return err
 	}

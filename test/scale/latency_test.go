@@ -17,7 +17,7 @@ import (
 // written to cost the same however many files there are.
 
 // runs is how often each step is measured.
-const runs = 24
+const runs = 40
 
 // maxRunnable is how long a fork, checkpoint or rollback may take. A rollback
 // waits for the device, which the machine may keep busy.
@@ -108,8 +108,13 @@ func (s *subject) write(t *testing.T) {
 	})
 }
 
+// settle waits for the background work that the steps before have left, so
+// that each step is measured by itself: it is not the other disk's.
+func (s *subject) settle(t *testing.T) { check(t, s.host.ReclaimIdle(ctx)) }
+
 // forkOnce forks the disk and uses the child.
 func (s *subject) forkOnce(t *testing.T, i int) {
+	s.settle(t)
 	name := fmt.Sprintf("fork-%d", i)
 	var child *volume.Session
 	s.fork.timed(func() {
@@ -126,6 +131,7 @@ func (s *subject) forkOnce(t *testing.T, i int) {
 }
 
 func (s *subject) checkpointOnce(t *testing.T, i int) {
+	s.settle(t)
 	name := fmt.Sprintf("cp-%d", i)
 	s.checkpoint.timed(func() {
 		_, err := s.host.Checkpoint(ctx, me, "disk", name, "", volume.WaitRunnable)
@@ -137,6 +143,7 @@ func (s *subject) checkpointOnce(t *testing.T, i int) {
 // rollbackOnce rolls the disk back and looks at a name that is new to the
 // kernel; then, with again, at one that it knew, and walks the tree anew.
 func (s *subject) rollbackOnce(t *testing.T, again bool) {
+	s.settle(t)
 	name := filepath.Join(s.dir, fmt.Sprintf("fresh-%d", s.fresh))
 	s.fresh++
 	s.rollback.timed(func() {

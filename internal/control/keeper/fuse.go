@@ -2,12 +2,8 @@ package keeper
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 
-	"golang.org/x/sys/unix"
-
-	"tine.dev/tine/internal/control/oserr"
 	"tine.dev/tine/internal/fs/fusefs"
 	"tine.dev/tine/internal/fs/volume"
 	"tine.dev/tine/internal/tine"
@@ -43,21 +39,5 @@ func (f fuseMounter) Mount(ctx context.Context, r Record) (Mounted, error) {
 func (fuseMounter) CleanStale(dir string) error { return CleanStale(dir) }
 
 // CleanStale takes away the mounts of dead servers on the directory, and
-// touches nothing else. It asks with statfs(2), because that is the one
-// question that the kernel never answers from what it remembers of the dead
-// server: stat(2) may still succeed for an hour.
-func CleanStale(dir string) error {
-	for {
-		is, err := IsTineMount(dir)
-		if err != nil || !is {
-			return err
-		}
-		var st unix.Statfs_t
-		if err := unix.Statfs(dir, &st); !errors.Is(err, unix.ENOTCONN) && !errors.Is(err, unix.ECONNABORTED) {
-			return nil
-		}
-		if err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
-			return oserr.Wrap(err, "take away the dead mount on %s", dir)
-		}
-	}
-}
+// touches nothing else.
+func CleanStale(dir string) error { return fusefs.CleanStale(dir) }

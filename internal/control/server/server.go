@@ -28,6 +28,9 @@ type Options struct {
 	NotifySocket string
 	// Mounter makes mounts of the opened disks; nil for the kernel's.
 	Mounter func(*volume.Host) keeper.Mounter
+	// Guard, if set, starts what outlives the server to clear up its mounts. It
+	// is called before the first mount.
+	Guard func() error
 	// Ready, if set, is called once calls are served.
 	Ready func()
 }
@@ -108,6 +111,11 @@ func (s *server) open(ctx context.Context) error {
 	}
 	if s.keeper, err = keeper.Open(c.Data, mounter, s.Log); err != nil {
 		return err
+	}
+	if s.Guard != nil {
+		if err := s.Guard(); err != nil {
+			s.Log.Warn("no guard: should this server be killed, programs may hang on its mounts until the next start", "error", err)
+		}
 	}
 	s.keeper.Restore(ctx)
 	return nil

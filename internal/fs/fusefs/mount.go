@@ -61,7 +61,6 @@ type Mount struct {
 	features Features
 	dev      uint64 // st_dev of everything in it
 	epochs   bool   // the kernel takes epoch notifications
-	dirty    bool   // the kernel may hold writes back
 
 	// fs is nil until the first request can come; the session may call back
 	// before. What is set in serve is set before fs.

@@ -168,6 +168,9 @@ func TestHungServer(t *testing.T) {
 	s := startServer(t)
 	dir := s.mount(diskName, options{CacheNone: true})
 	check(t, s.cmd.Process.Signal(unix.SIGSTOP))
+	eventually(t, 10*time.Second, "the server has stopped", func() bool {
+		return strings.Contains(read(t, fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid)), "\nState:\tT")
+	})
 	err := fusefs.CleanStale(dir)
 	check(t, s.cmd.Process.Signal(unix.SIGCONT))
 	wantKind(t, err, tine.KindBusy)

@@ -2,6 +2,7 @@ package meta
 
 import (
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/timeline"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -44,6 +45,9 @@ func (v View) CopyRange(c Cred, src tine.Ino, off int64, dst tine.Ino, to, lengt
 }
 
 func (v View) copyStep(c Cred, src tine.Ino, off int64, dst tine.Ino, to, length int64) (n int64, err error) {
+	if v.Full() {
+		return 0, tine.ErrNoSpace
+	}
 	err = v.change(func(t *txn) error {
 		s, err := t.inode(src)
 		if err != nil {
@@ -62,14 +66,20 @@ func (v View) copyStep(c Cred, src tine.Ino, off int64, dst tine.Ino, to, length
 			n = 0
 			return nil
 		}
+		pieces, err := t.planCopy(s, off, to, n)
+		if err != nil {
+			return err
+		}
 		if err := t.uninline(d); err != nil {
 			return err
 		}
 		if err := t.discard(d, to, to+n); err != nil {
 			return err
 		}
-		if err := t.copyChunks(s, off, d, to, n); err != nil {
-			return err
+		for _, p := range pieces {
+			if err := t.putPiece(d, p); err != nil {
+				return err
+			}
 		}
 		d.Size = max(d.Size, to+n)
 		t.wrote(c, d)
@@ -78,23 +88,31 @@ func (v View) copyStep(c Cred, src tine.Ino, off int64, dst tine.Ino, to, length
 	return n, err
 }
 
-func (t *txn) copyChunks(s *node, off int64, d *node, to, length int64) error {
+// copied is a part of a copy: data that the destination is to name as well, or
+// data that was staged for it.
+type copied struct {
+	pos    int64 // in the destination
+	shared record.Extent
+	staged timeline.Staged // used when it has a length
+}
+
+// planCopy finds what the destination is to name, and stages what cannot be
+// shared: all that can fail for want of room is done before anything changes.
+func (t *txn) planCopy(s *node, off, to, length int64) ([]copied, error) {
+	var pieces []copied
 	for done := int64(0); done < length; {
 		in := (off + done) % tine.ChunkBytes
 		part := min(length-done, tine.ChunkBytes-in)
 		c, err := t.chunk(s.ino, uint64((off+done)/tine.ChunkBytes))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if in < int64(len(c.Inline)) {
-			p := c.Inline[in:min(in+part, int64(len(c.Inline)))]
-			staged, err := t.Stage(p)
+			staged, err := t.Stage(c.Inline[in:min(in+part, int64(len(c.Inline)))])
 			if err != nil {
-				return err
+				return nil, err
 			}
-			if err := t.place(d, to+done, staged); err != nil {
-				return err
-			}
+			pieces = append(pieces, copied{pos: to + done, staged: staged})
 		}
 		for _, x := range c.Extents {
 			from, end := max(x.Pos, in), min(x.End(), in+part)
@@ -103,28 +121,35 @@ func (t *txn) copyChunks(s *node, off int64, d *node, to, length int64) error {
 			}
 			x.Off += from - x.Pos
 			x.Pos, x.Len = from, end-from
-			if err := t.copyExtent(x, d, to+done+from-in); err != nil {
-				return err
+			p, err := t.planExtent(x, to+done+from-in)
+			if err != nil {
+				return nil, err
 			}
+			pieces = append(pieces, p)
 		}
 		done += part
 	}
-	return nil
+	return pieces, nil
 }
 
-// copyExtent names an extent at another place, or copies its bytes.
-func (t *txn) copyExtent(x record.Extent, d *node, pos int64) error {
-	if !t.Shareable(x.Segment) {
-		p := make([]byte, x.Len)
-		if err := t.readExtent(x, p); err != nil {
-			return err
-		}
-		staged, err := t.Stage(p)
-		if err != nil {
-			return err
-		}
-		return t.place(d, pos, staged)
+func (t *txn) planExtent(x record.Extent, pos int64) (copied, error) {
+	if t.Shareable(x.Segment) {
+		return copied{pos: pos, shared: x}, nil
 	}
+	p := make([]byte, x.Len)
+	if err := t.readExtent(x, p); err != nil {
+		return copied{}, err
+	}
+	staged, err := t.Stage(p)
+	return copied{pos: pos, staged: staged}, err
+}
+
+// putPiece has the destination name a part of the copy.
+func (t *txn) putPiece(d *node, p copied) error {
+	if p.staged.Len > 0 {
+		return t.place(d, p.pos, p.staged)
+	}
+	x, pos := p.shared, p.pos
 	t.Share(x)
 	for x.Len > 0 {
 		c, err := t.chunk(d.ino, uint64(pos/tine.ChunkBytes))

@@ -48,7 +48,7 @@ func overlay(xs []record.Extent, x record.Extent) []record.Extent {
 	return slices.Insert(xs, i, x)
 }
 
-// chunkAt is a chunk row as an operation has timeline.Found it.
+// chunkAt is a chunk row as an operation has found it.
 type chunkAt struct {
 	key record.Logical
 	at  timeline.Found
@@ -116,11 +116,8 @@ func (t *txn) place(n *node, pos int64, d timeline.Staged) error {
 		in := (pos + done) % tine.ChunkBytes
 		part := min(d.Len-done, tine.ChunkBytes-in)
 		c.Extents = overlay(c.Extents, record.Extent{Pos: in, Len: part, Segment: d.Segment(), Off: d.Off + done, Birth: t.Epoch()})
-		if len(c.Extents) > maxExtents {
+		if len(c.Extents) > maxExtents && t.compact(c) == nil {
 			t.Name(d, 0)
-			if err := t.compact(c); err != nil {
-				return err
-			}
 		} else {
 			t.Name(d, part)
 		}
@@ -138,9 +135,11 @@ func (t *txn) place(n *node, pos int64, d timeline.Staged) error {
 const maxExtents = 256
 
 // compact writes the chunk's data anew, each run between holes as one extent.
+// When it fails, for want of room say, nothing has changed.
 func (t *txn) compact(c *chunkAt) error {
 	old := c.Extents
 	var fresh []record.Extent
+	var staged []timeline.Staged
 	for i := 0; i < len(old); {
 		j, end := i, old[i].Pos
 		for j < len(old) && old[j].Pos == end {
@@ -157,9 +156,12 @@ func (t *txn) compact(c *chunkAt) error {
 		if err != nil {
 			return err
 		}
-		t.Name(d, d.Len)
+		staged = append(staged, d)
 		fresh = append(fresh, record.Extent{Pos: old[i].Pos, Len: d.Len, Segment: d.Segment(), Off: d.Off, Birth: t.Epoch()})
 		i = j
+	}
+	for _, d := range staged {
+		t.Name(d, d.Len)
 	}
 	c.Extents = fresh
 	return nil

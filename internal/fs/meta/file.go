@@ -189,6 +189,9 @@ func (t *txn) writeInline(n *node, p []byte, at int64) error {
 	if err != nil {
 		return err
 	}
+	if len(c.Extents) > 0 {
+		return tine.Errorf(tine.KindCorrupt, "inode %d is marked as inline and has extents", n.ino)
+	}
 	size := max(int64(len(c.Inline)), at+int64(len(p)))
 	fresh := make([]byte, size)
 	copy(fresh, c.Inline)

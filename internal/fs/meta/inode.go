@@ -24,7 +24,7 @@ const (
 // firstCookie leaves 1 and 2 to "." and "..".
 const firstCookie = 3
 
-// node is an inode as an operation has timeline.Found it.
+// node is an inode as an operation has found it.
 type node struct {
 	ino tine.Ino
 	record.Inode
@@ -84,7 +84,7 @@ func (n *node) attr() Attr {
 // direntType is the type of a mode as dirent's d_type has it.
 func direntType(mode uint32) uint8 { return uint8(mode & modeType >> 12) }
 
-// entryOf is a name of a directory as an operation has timeline.Found it.
+// entryOf is a name of a directory as an operation has found it.
 type dentryOf struct {
 	key record.Logical
 	at  timeline.Found

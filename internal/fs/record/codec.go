@@ -13,7 +13,6 @@ type encoder struct{ b []byte }
 func (e *encoder) u8(v uint8)             { e.b = append(e.b, v) }
 func (e *encoder) uint(v uint64)          { e.b = binary.AppendUvarint(e.b, v) }
 func (e *encoder) int(v int64)            { e.b = binary.AppendVarint(e.b, v) }
-func (e *encoder) bytes(p []byte)         { e.uint(uint64(len(p))); e.b = append(e.b, p...) }
 func (e *encoder) str(s string)           { e.uint(uint64(len(s))); e.b = append(e.b, s...) }
 func (e *encoder) id(p [tine.IDSize]byte) { e.b = append(e.b, p[:]...) }
 

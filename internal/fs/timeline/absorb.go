@@ -38,15 +38,25 @@ func (t *tree) absorbOne(ctx context.Context) (bool, error) {
 	if again, heir := t.absorbable(); again != l || heir != c {
 		return true, nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer lockBoth(l, c)()
 	if !l.open.empty() || len(l.layers()) > 0 {
 		return true, nil
 	}
 	t.absorb(l, c)
 	return true, nil
+}
+
+// lockBoth locks two lines in the order of their ids.
+func lockBoth(a, b *line) (unlock func()) {
+	if slices.Compare(a.id[:], b.id[:]) > 0 {
+		a, b = b, a
+	}
+	a.mu.Lock()
+	b.mu.Lock()
+	return func() {
+		b.mu.Unlock()
+		a.mu.Unlock()
+	}
 }
 
 // absorbable finds a line and the child that can continue it; t.mu is held.
@@ -309,6 +319,7 @@ func (l *line) dropStratum(s *stratum) {
 	l.mu.Lock()
 	t.topo.Lock()
 	l.strata = slices.DeleteFunc(slices.Clone(l.strata), func(x *stratum) bool { return x == s })
+	delete(t.large, s.id)
 	t.topo.Unlock()
 	t.version.Add(1)
 	l.mu.Unlock()

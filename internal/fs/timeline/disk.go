@@ -168,11 +168,11 @@ func (d *Disk) Rename(ctx context.Context, name string, a Actor) error {
 	t.setDisk(r, d)
 	t.setLog(r, d, d.entry(e.now(), "rename", old+" to "+name, a))
 	s := t.commit(r)
-	t.mu.Unlock()
 	e.mu.Lock()
 	delete(e.names, diskName{t.rec.Tenant, old})
 	e.names[diskName{t.rec.Tenant, name}] = d
 	e.mu.Unlock()
+	t.mu.Unlock()
 	return s.wait(ctx, e)
 }
 
@@ -198,9 +198,31 @@ func (d *Disk) idle() error {
 // with purge, gives it up for good together with its checkpoints: the space
 // comes back in the background.
 func (d *Disk) Remove(ctx context.Context, purge bool, a Actor) error {
+	return d.remove(ctx, purge, a, func() bool { return true })
+}
+
+// Expire purges the disk if it has been in the trash since before the given
+// time, in nanoseconds since 1970.
+func (d *Disk) Expire(ctx context.Context, before int64) error {
+	return d.remove(ctx, true, Actor{Caller: "retention"}, func() bool {
+		return d.rec.Deleted != 0 && d.rec.Deleted < before
+	})
+}
+
+// remove removes the disk unless, when its turn comes, that is not wanted any
+// more.
+func (d *Disk) remove(ctx context.Context, purge bool, a Actor, wanted func() bool) error {
 	e, t := d.engine, d.tree
 	if err := t.ensure(); err != nil {
 		return err
+	}
+	if !slices.Contains(t.disks, d) {
+		t.mu.Unlock()
+		return tine.Errorf(tine.KindNotFound, "disk %q has just been purged or promoted", d.rec.Name)
+	}
+	if !wanted() {
+		t.mu.Unlock()
+		return nil
 	}
 	if err := d.idle(); err != nil {
 		t.mu.Unlock()
@@ -228,8 +250,8 @@ func (d *Disk) Remove(ctx context.Context, purge bool, a Actor) error {
 		t.setLog(r, d, d.entry(d.rec.Deleted, "remove", "", a))
 		s = t.commit(r)
 	}
-	t.mu.Unlock()
 	e.unpublish(diskName{t.rec.Tenant, name}, d, wasLiving, purge)
+	t.mu.Unlock()
 	err := s.wait(ctx, e)
 	e.janitor.wake()
 	return err
@@ -294,14 +316,21 @@ func (e *Engine) Undelete(ctx context.Context, tenant tine.TenantID, name string
 	}
 	t := best.tree
 	if err := t.ensure(); err != nil {
+		e.mu.Lock()
+		e.trash[k] = append(e.trash[k], best)
+		e.mu.Unlock()
 		return nil, err
+	}
+	if !slices.Contains(t.disks, best) {
+		t.mu.Unlock()
+		return nil, tine.Errorf(tine.KindNotFound, "removed disk %q has just been purged", name)
 	}
 	best.rec.Deleted = 0
 	r := newRows()
 	t.setDisk(r, best)
 	t.setLog(r, best, best.entry(e.now(), "undelete", "", a))
 	s := t.commit(r)
-	t.mu.Unlock()
 	e.publish(tenant, best)
+	t.mu.Unlock()
 	return best, s.wait(ctx, e)
 }

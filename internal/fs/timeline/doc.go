@@ -12,7 +12,7 @@
 // rollback, promote, absorb) are steps of a stream of their own; the few
 // edges between streams are explicit dependencies of a step on others.
 //
-// # How a row is Found
+// # How a row is found
 //
 // A view is (line, epoch). A look-up asks the line's layers from the newest,
 // then its strata, then its parent at the branch epoch, and stops at the first

@@ -132,14 +132,16 @@ func (e *Engine) loadCatalog() error {
 		return err
 	}
 	return scanTable(snap, owner, record.TableDisk, func(l record.Logical, v []byte) error {
-		rec, err := record.DecodeDisk(v)
-		if err != nil {
-			return err
-		}
 		id, _ := l.ID()
+		rec, err := record.DecodeDisk(v)
 		t := e.trees[rec.Tree]
-		if t == nil {
-			return tine.Errorf(tine.KindCorrupt, "disk %s (%q) names tree %s, which does not exist", tine.DiskID(id), rec.Name, rec.Tree)
+		if err == nil && t == nil {
+			err = tine.Errorf(tine.KindCorrupt, "it names tree %s, which does not exist", rec.Tree)
+		}
+		if err != nil {
+			// One bad row must not keep the other disks from being served.
+			e.Logger.Error("a disk's record is damaged; the disk is left out", "disk", tine.DiskID(id).String(), "name", rec.Name, "error", err)
+			return nil
 		}
 		d := &Disk{engine: e, id: id, tree: t, rec: rec, gen: 1}
 		e.disks[d.id] = d

@@ -374,6 +374,7 @@ func (t *tree) remove(r *rows, l *line) {
 	}
 	l.space.writer, l.space.info = nil, nil
 	l.space.mu.Unlock()
+	l.open.finish(nil) // whoever still waits for it waits for nothing
 	l.space.segs, l.open, l.counters.dirty = nil, newLayer(l, l.epoch), false
 	delete(t.lines, l.id)
 	delete(t.headless, l)

@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -51,7 +52,7 @@ func (j *janitor) start() {
 			case <-tick.C:
 			}
 			if err := j.run(context.Background(), false); err != nil && j.engine.check() == nil {
-				j.engine.Logger.Error("background work failed; it is tried again", "error", err)
+				j.engine.Logger.Warn("background work is tried again later", "error", err)
 			}
 		}
 	}()
@@ -69,10 +70,12 @@ func (j *janitor) stop() {
 func (j *janitor) run(ctx context.Context, thorough bool) error {
 	j.work.Lock()
 	defer j.work.Unlock()
+	failed := map[*tree]error{} // left alone for this pass: a damaged tree must not starve the others
+	var first error
 	for {
 		busy := false
 		for _, t := range j.engine.loadedTrees() {
-			for {
+			for failed[t] == nil {
 				select {
 				case <-j.quit:
 					return nil
@@ -82,7 +85,9 @@ func (j *janitor) run(ctx context.Context, thorough bool) error {
 				}
 				did, err := j.step(ctx, t)
 				if err != nil {
-					return err
+					failed[t] = err
+					first = cmp.Or(first, err)
+					j.engine.Logger.Error("background work of a tree failed", "tree", t.id.String(), "error", err)
 				}
 				if !did {
 					break
@@ -94,7 +99,10 @@ func (j *janitor) run(ctx context.Context, thorough bool) error {
 			break
 		}
 	}
-	return j.repackAll(ctx, thorough)
+	if err := j.repackAll(ctx, thorough); err != nil {
+		return err
+	}
+	return first
 }
 
 // chores marks the kinds of background work that may be waiting in a tree, so
@@ -142,6 +150,7 @@ func (j *janitor) step(ctx context.Context, t *tree) (bool, error) {
 		func() (bool, error) { return t.absorbOne(ctx) },
 		func() (bool, error) { return t.runTask(ctx) },
 		func() (bool, error) { return t.reapOne(ctx) },
+		func() (bool, error) { return t.pruneAliases(ctx) },
 		func() (bool, error) { return t.commitOne(ctx) },
 		func() (bool, error) { return t.filterOne(ctx) },
 	} {

@@ -125,8 +125,6 @@ func (p *pinSet) release(e tine.Epoch) (last bool) {
 	return true
 }
 
-func (p *pinSet) has(e tine.Epoch) bool { return p.held[e] > 0 }
-
 // newest returns the newest pinned epoch, 0 if there is none.
 func (p *pinSet) newest() tine.Epoch {
 	if n := len(p.sorted); n > 0 {

@@ -28,23 +28,40 @@ func (v *View) Read(fn func(*Reader) error) error {
 	return fn(r)
 }
 
-// ReadBoth runs fn with readers of two views, entering their lines in an order
-// in which any two can be.
+// ReadBoth runs fn with readers of two views. Their lines are entered in the
+// order of their ids, and anew when one was absorbed meanwhile.
 func ReadBoth(a, b *View, fn func(ra, rb *Reader) error) error {
-	x, y := a.line.root(), b.line.root()
-	switch {
-	case x == y:
-		return a.Read(func(ra *Reader) error {
-			rb := b.reader()
-			defer rb.close()
-			return fn(ra, rb)
-		})
-	case string(x.id[:]) > string(y.id[:]):
-		return ReadBoth(b, a, func(rb, ra *Reader) error { return fn(ra, rb) })
+	for {
+		x, y := a.line.root(), b.line.root()
+		first, second := x, y
+		if string(first.id[:]) > string(second.id[:]) {
+			first, second = second, first
+		}
+		first.mu.RLock()
+		if second != first {
+			second.mu.RLock()
+		}
+		unlock := func() {
+			if second != first {
+				second.mu.RUnlock()
+			}
+			first.mu.RUnlock()
+		}
+		if x.merged.Load() != nil || y.merged.Load() != nil {
+			unlock()
+			continue
+		}
+		defer unlock()
+		for _, l := range []*line{x, y} {
+			if err := l.commits.failed; err != nil {
+				return err
+			}
+		}
+		ra, rb := a.reader(), b.reader()
+		defer ra.close()
+		defer rb.close()
+		return fn(ra, rb)
 	}
-	return a.Read(func(ra *Reader) error {
-		return b.Read(func(rb *Reader) error { return fn(ra, rb) })
-	})
 }
 
 // Change runs fn as one operation on the head, at one moment of its history.

@@ -30,7 +30,7 @@ const worthRepackBytes = 32 << 20
 func (t *tree) candidates(thorough bool) map[*segInfo][]segment.Range {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	Found := map[*segInfo][]segment.Range{}
+	found := map[*segInfo][]segment.Range{}
 	var dead, live int64
 	for _, l := range t.lines {
 		l.mu.RLock()
@@ -42,7 +42,7 @@ func (t *tree) candidates(thorough bool) map[*segInfo][]segment.Range {
 			}
 			waste := loc.Physical - info.live
 			if waste > loc.Physical/50+2*segment.BlockBytes {
-				Found[info] = nil
+				found[info] = nil
 				dead += waste
 			}
 		}
@@ -51,18 +51,18 @@ func (t *tree) candidates(thorough bool) map[*segInfo][]segment.Range {
 	if !thorough && dead < worthRepackBytes+live/40 {
 		return nil
 	}
-	return Found
+	return found
 }
 
 func (t *tree) repack(ctx context.Context, thorough bool) error {
-	Found := t.candidates(thorough)
-	if len(Found) == 0 {
+	found := t.candidates(thorough)
+	if len(found) == 0 {
 		return nil
 	}
-	if err := t.liveRanges(ctx, Found); err != nil {
+	if err := t.liveRanges(ctx, found); err != nil {
 		return err
 	}
-	for info, live := range Found {
+	for info, live := range found {
 		select {
 		case <-t.engine.janitor.quit:
 			return nil
@@ -82,9 +82,9 @@ func (t *tree) repack(ctx context.Context, thorough bool) error {
 // name bytes of these segments only if a row in it does, for a row comes to
 // name old bytes by being derived from one that names them, and the snapshot
 // holds a prefix of every line's history.
-func (t *tree) liveRanges(ctx context.Context, Found map[*segInfo][]segment.Range) error {
+func (t *tree) liveRanges(ctx context.Context, found map[*segInfo][]segment.Range) error {
 	byID := map[tine.SegmentID]*segInfo{}
-	for info := range Found {
+	for info := range found {
 		byID[info.id] = info
 	}
 	t.mu.Lock()
@@ -112,7 +112,7 @@ func (t *tree) liveRanges(ctx context.Context, Found map[*segInfo][]segment.Rang
 				}
 				for _, x := range c.Extents {
 					if info := byID[x.Segment]; info != nil {
-						Found[info] = append(Found[info], segment.Range{Off: x.Off, Len: x.Len})
+						found[info] = append(found[info], segment.Range{Off: x.Off, Len: x.Len})
 					}
 				}
 				return nil
@@ -123,6 +123,13 @@ func (t *tree) liveRanges(ctx context.Context, Found map[*segInfo][]segment.Rang
 		}
 	}
 	return nil
+}
+
+// names reports whether the segment is still one of the line's.
+func (l *line) names(info *segInfo) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return !info.gone && l.space.segs[info.id] == info
 }
 
 // repackOne writes the segment's live blocks to a file of the next generation
@@ -144,9 +151,7 @@ func (t *tree) repackOne(info *segInfo, live []segment.Range) error {
 	loc.Timeline, loc.Created = l.id, old.Created
 	swapped := false
 	err = l.exclusive(func() error {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if info.gone || l.space.segs[info.id] != info || *info.loc.Load() != old {
+		if !l.names(info) || *info.loc.Load() != old {
 			return nil
 		}
 		b := t.engine.Rows.NewBatch()
@@ -154,8 +159,11 @@ func (t *tree) repackOne(info *segInfo, live []segment.Range) error {
 		if err := t.engine.Rows.Commit(b, true); err != nil {
 			return err
 		}
-		info.loc.Store(&loc)
-		swapped = true
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if swapped = !info.gone; swapped {
+			info.loc.Store(&loc)
+		}
 		return nil
 	})
 	if err != nil {

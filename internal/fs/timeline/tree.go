@@ -19,18 +19,19 @@ type tree struct {
 	id     tine.TreeID
 	rec    record.Tree
 
-	mu       sync.Mutex
-	loaded   bool
-	lines    map[tine.TimelineID]*line
-	aliases  map[tine.TimelineID]tine.TimelineID
-	disks    []*Disk
-	last     *step // the newest record
-	nextTask uint64
-	nextLog  uint64
-	tasks    []task
-	large    map[tine.StratumID]bool // strata found too large for a filter
-	headless map[*line]struct{}      // lines without a head: what may be absorbed or removed
-	todo     chores                  // background work that may be waiting
+	mu          sync.Mutex
+	loaded      bool
+	lines       map[tine.TimelineID]*line
+	aliases     map[tine.TimelineID]tine.TimelineID
+	aliasesKept int // how many were left when they were last looked through
+	disks       []*Disk
+	last        *step // the newest record
+	nextTask    uint64
+	nextLog     uint64
+	tasks       []task
+	large       map[tine.StratumID]bool // strata found too large for a filter
+	headless    map[*line]struct{}      // lines without a head: what may be absorbed or removed
+	todo        chores                  // background work that may be waiting
 
 	topo    sync.RWMutex
 	version atomic.Uint64 // grows with every change of the topology

@@ -52,7 +52,7 @@ func (t *Txn) loadCounters() error {
 
 func (t *Txn) layer() *layer { return t.line.open }
 
-// Put sets a row. f is what get Found for it.
+// Put sets a row. f is what get found for it.
 func (t *Txn) Put(k record.Logical, f Found, val []byte) {
 	y := t.layer()
 	t.line.state.touched, t.line.state.written = true, true

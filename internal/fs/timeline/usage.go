@@ -17,7 +17,7 @@ type Usage struct {
 }
 
 // Usage computes what the disk takes up. Logical bytes and inodes are
-// counters. Unique bytes are Found by asking, for each line that the disk or
+// counters. Unique bytes are found by asking, for each line that the disk or
 // its checkpoints pin, which versions the remaining pins would still need.
 func (d *Disk) Usage() (Usage, error) {
 	t := d.tree

@@ -95,7 +95,7 @@ type Reader struct {
 	key    []byte
 }
 
-// Reader returns a Reader of the view; the caller holds line.mu.
+// reader returns a Reader of the view; the caller holds line.mu.
 func (v *View) reader() *Reader {
 	r := &Reader{view: v, hops: v.hops()}
 	r.layers = make([][]*layer, len(r.hops))
@@ -126,7 +126,7 @@ func (r *Reader) snapshot() kv.Snapshot {
 func (r *Reader) Get(l record.Logical) (Found, error) { return r.at(l, tine.Head) }
 
 // at finds the newest version not after limit, a restriction that holds on
-// every hop: it is how the version under a version is Found.
+// every hop: it is how the version under a version is found.
 func (r *Reader) at(l record.Logical, limit tine.Epoch) (Found, error) {
 	if r.open != nil && r.open.epoch <= limit {
 		if e, ok := r.open.rows.Get(l); ok {
@@ -200,7 +200,7 @@ type version struct {
 	tomb  bool
 }
 
-// versions returns all versions of the row in the Reader's own line, oldest
+// versions returns all versions of the row in the reader's own line, oldest
 // first, with what its layers have changed.
 func (r *Reader) versions(l record.Logical) ([]version, error) {
 	var vs []version

@@ -178,6 +178,7 @@ func (h *Host) exchange(ctx context.Context, c Caller, disk string, fn func(*tim
 	b := h.hubOf(d.ID())
 	b.locks.drop(func(lockKey, lockOwner) bool { return true })
 	b.tell(nil, Invalidation{Kind: InvalidAll})
+	b.drain(ctx)
 	i, err := h.info(d)
 	return RollbackInfo{i, undo}, err
 }

@@ -223,12 +223,14 @@ func (s *Session) OpenDir(n Node) (*Dir, error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, tine.Errorf(tine.KindUnavailable, "the session has ended")
+	if !s.closed {
+		s.dirs[d] = struct{}{}
+		s.mu.Unlock()
+		return d, nil
 	}
-	s.dirs[d] = struct{}{}
-	return d, nil
+	s.mu.Unlock()
+	d.release()
+	return nil, tine.Errorf(tine.KindUnavailable, "the session has ended")
 }
 
 // Node returns the directory's inode.

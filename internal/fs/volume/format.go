@@ -60,7 +60,7 @@ func makeDir(fs vfs.FS, dir, path string) error {
 		return fail(err)
 	}
 	for _, n := range names {
-		if !strings.HasPrefix(n, ".") && n != "lost+found" && n != "lock" && n != "LOCK" && !strings.HasPrefix(n, "tine") {
+		if !strings.HasPrefix(n, ".") && n != "lost+found" && n != formatFile+".new" && n != "lock" && n != "LOCK" && !strings.HasPrefix(n, "tine") {
 			return tine.Errorf(tine.KindInvalid, "directory %s is not empty and not a data directory of tine: it holds %q", dir, n).
 				WithHint("choose an empty directory with --data")
 		}

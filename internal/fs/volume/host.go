@@ -142,12 +142,8 @@ func (h *Host) emptyTrash() {
 	defer tick.Stop()
 	for {
 		for _, d := range h.engine.Disks(tine.DefaultTenant, true) {
-			i, err := d.Info()
-			if err != nil || i.Deleted.IsZero() || h.clock().Sub(i.Deleted) < h.trash {
-				continue
-			}
-			if err := d.Remove(context.Background(), true, timeline.Actor{Caller: "retention"}); err != nil {
-				h.log.Warn("a removed disk could not be purged", "disk", i.Name, "error", err)
+			if err := d.Expire(context.Background(), h.clock().Add(-h.trash).UnixNano()); err != nil {
+				h.log.Warn("a removed disk could not be purged", "disk", d.ID().String(), "error", err)
 			}
 		}
 		select {

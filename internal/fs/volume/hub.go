@@ -2,8 +2,10 @@ package volume
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"tine.dev/tine/internal/fs/timeline"
 	"tine.dev/tine/internal/tine"
@@ -106,9 +108,15 @@ func (b *hub) flush(ctx context.Context) error {
 type queue struct {
 	mu     sync.Mutex
 	ready  *sync.Cond
-	items  []Invalidation
+	items  []queued
 	closed bool
 	done   chan struct{}
+}
+
+// queued is an invalidation, or a mark that is closed when its turn comes.
+type queued struct {
+	Invalidation
+	mark chan struct{}
 }
 
 const queueLimit = 1 << 14
@@ -131,7 +139,11 @@ func newQueue(deliver func(Invalidation)) *queue {
 				return
 			}
 			for _, i := range items {
-				deliver(i)
+				if i.mark != nil {
+					close(i.mark)
+				} else {
+					deliver(i.Invalidation)
+				}
 			}
 		}
 	}()
@@ -141,13 +153,55 @@ func newQueue(deliver func(Invalidation)) *queue {
 func (q *queue) push(i Invalidation) {
 	q.mu.Lock()
 	if len(q.items) >= queueLimit {
-		q.items = append(q.items[:0], Invalidation{Kind: InvalidAll})
+		marks := slices.DeleteFunc(q.items, func(i queued) bool { return i.mark == nil })
+		q.items = append([]queued{{Invalidation: Invalidation{Kind: InvalidAll}}}, marks...)
 	} else {
-		q.items = append(q.items, i)
+		q.items = append(q.items, queued{Invalidation: i})
 	}
 	q.mu.Unlock()
 	q.ready.Signal()
 }
+
+// mark returns a channel that is closed when all that is queued now has been
+// delivered, or the queue ends.
+func (q *queue) mark() <-chan struct{} {
+	m := make(chan struct{})
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return q.done
+	}
+	q.items = append(q.items, queued{mark: m})
+	q.ready.Signal()
+	return m
+}
+
+// drain waits until every session has been told of all that was queued for it.
+// A client that does not take it in time is left to learn later.
+func (b *hub) drain(ctx context.Context) {
+	b.mu.Lock()
+	var queues []*queue
+	for _, s := range b.sessions {
+		if s.queue != nil {
+			queues = append(queues, s.queue)
+		}
+	}
+	b.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, drainLimit)
+	defer cancel()
+	for _, q := range queues {
+		select {
+		case <-q.mark():
+		case <-q.done:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// drainLimit bounds how long an answer waits for a client that does not take
+// what it is told.
+const drainLimit = 5 * time.Second
 
 // close ends delivery; what is still queued is dropped, for the client goes.
 func (q *queue) close() {

@@ -103,6 +103,9 @@ func (t *lockTable) set(ctx context.Context, k lockKey, o lockOwner, l Lock, wai
 			t.forgetEmpty(k, f)
 			return nil
 		}
+		if k.flock {
+			f.replace(o, Lock{Kind: Unlock, Start: l.Start, End: l.End}) // flock(2): a conversion gives the old lock up first
+		}
 		if !wait {
 			return tine.ErrAgain
 		}

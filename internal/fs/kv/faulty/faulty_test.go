@@ -81,8 +81,10 @@ func TestReadFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Next() || c.Next() {
-		t.Error("a cursor goes on after an error")
+	for range 2 {
+		if c.Next() {
+			t.Error("a cursor goes on after an error")
+		}
 	}
 	wantKind(t, "third read", c.Err(), tine.KindCorrupt)
 	if _, err := newest(s); err != nil {

@@ -102,8 +102,8 @@ func (c *client) checkCheckpoints(v view, last int, pos int64) error {
 		if err != nil {
 			return fmt.Errorf("checkpoint %s cannot be read: %w", ref, err)
 		}
-		if want := k.tree.lines(); text != want {
-			return fmt.Errorf("checkpoint %s has changed:\n%s", ref, difference(want, text))
+		if text != k.text {
+			return fmt.Errorf("checkpoint %s has changed:\n%s", ref, difference(k.text, text))
 		}
 	}
 	return nil

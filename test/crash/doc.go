@@ -22,4 +22,7 @@
 // durable (P1), and not after the last call that had begun. A fork, a
 // checkpoint, a promotion is there whole or not at all, and never without the
 // state of the parent that it rests on.
+//
+// A seed fixes what each client does, but not how the clients and the program's
+// own timers interleave: run a seed that has failed several times.
 package crash

@@ -200,6 +200,7 @@ type checkpoint struct {
 	name  string
 	at    int
 	tree  tree
+	text  string // the tree's lines
 	began int64
 	sure  int64
 	// Of one that is removed: see disk.

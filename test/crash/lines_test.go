@@ -12,7 +12,7 @@ import (
 func (c *client) checkpoint(d *disk) error {
 	c.serial++
 	wait, durable := c.wait()
-	k := &checkpoint{disk: d, name: fmt.Sprintf("cp-%d", c.serial), at: d.at(), tree: d.now.clone(), began: c.pos(), sure: never, leaving: never, gone: never}
+	k := &checkpoint{disk: d, name: fmt.Sprintf("cp-%d", c.serial), at: d.at(), tree: d.now.clone(), text: d.now.lines(), began: c.pos(), sure: never, leaving: never, gone: never}
 	if _, err := c.api.Checkpoint(c.ctx, d.name, api.NewCheckpoint{Name: k.name, Wait: wait}); err != nil {
 		return err
 	}

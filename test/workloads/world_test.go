@@ -17,7 +17,7 @@ import (
 var (
 	long   = flag.Bool("long", false, "the long form: more checkouts, more crashes")
 	seed   = flag.Uint64("seed", 0, "seed of what is random; 0 takes one from the clock")
-	binary string // the tine under test
+	binary = flag.String("tine", "", "the tine under test; built from this module if empty")
 )
 
 func TestMain(m *testing.M) {
@@ -30,11 +30,14 @@ func run(m *testing.M) int {
 	if rig.Usable() != nil {
 		return m.Run() // each test is skipped and says why
 	}
+	if *binary != "" {
+		return m.Run()
+	}
 	dir, err := os.MkdirTemp("", "tine-workloads-")
 	if err == nil {
 		defer os.RemoveAll(dir)
-		binary = filepath.Join(dir, "tine")
-		err = rig.Build(context.Background(), binary)
+		*binary = filepath.Join(dir, "tine")
+		err = rig.Build(context.Background(), *binary)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -67,7 +70,7 @@ func newWorld(t *testing.T, programs ...string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := rig.New(binary, dir)
+	r, err := rig.New(*binary, dir)
 	if err != nil {
 		t.Fatal(err)
 	}

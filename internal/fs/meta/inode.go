@@ -119,10 +119,13 @@ func checkName(name string) error {
 
 // Lookup finds a name in a directory.
 func (v View) Lookup(parent tine.Ino, name string) (a Attr, err error) {
-	if len(name) > tine.MaxNameBytes {
-		return a, tine.ErrNameTooLong
-	}
 	err = v.read(func(r *reader) error {
+		if len(name) > tine.MaxNameBytes {
+			if _, err := r.dir(parent); err != nil {
+				return err
+			}
+			return tine.ErrNameTooLong
+		}
 		e, err := r.dentry(parent, name)
 		if err != nil {
 			return err

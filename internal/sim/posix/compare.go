@@ -18,8 +18,8 @@ const (
 
 // Changes returns what a path-by-path comparison of two trees finds: what must
 // be reported, and for paths on both sides only if data or attributes differ.
-// A name that means another directory, or a file of another type, is both
-// removed and added, with all below it.
+// A name that means something of another type is both removed and added, with
+// all below it.
 func Changes(a, b Tree) map[string][]ChangeKind {
 	out := map[string][]ChangeKind{}
 	changes(a, b, a.Get(tine.RootIno), b.Get(tine.RootIno), "", out)
@@ -40,7 +40,7 @@ func changes(a, b Tree, da, db *Node, at string, out map[string][]ChangeKind) {
 		}
 		y := b.Get(ino)
 		switch {
-		case x.Type() != y.Type() || x.IsDir() && x.Ino != y.Ino:
+		case x.Type() != y.Type():
 			each(a, x, path, func(p string) { add(p, Removed) })
 			each(b, y, path, func(p string) { add(p, Added) })
 		case x.IsDir():

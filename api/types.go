@@ -14,7 +14,7 @@ type Disk struct {
 	Sessions []string   `json:"sessions" nullable:"false" doc:"Who is attached now"`
 	Mounts   []string   `json:"mounts" nullable:"false" doc:"The directories at which the disk, or a checkpoint of it, is mounted"`
 	Epoch    uint64     `json:"epoch" doc:"Grows with every checkpoint and fork"`
-	Depth    int        `json:"depth" doc:"How many ancestors a read may have to ask"`
+	Depth    int        `json:"depth" doc:"How many lines a read may have to ask: 1 for a disk that was not forked"`
 }
 
 // Checkpoint is an immutable, named state of a disk.

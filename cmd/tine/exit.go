@@ -66,7 +66,6 @@ func exitCode(k tine.ErrorKind) int {
 		tine.KindQuota:        exitNoSpace,
 		tine.KindReadOnly:     exitReadOnly,
 		tine.KindStale:        exitConflict,
-		tine.KindLost:         exitIO,
 		tine.KindCorrupt:      exitIO,
 		tine.KindIO:           exitIO,
 		tine.KindBusy:         exitInUse,

@@ -28,7 +28,6 @@ const (
 	KindQuota                         // EDQUOT
 	KindReadOnly                      // EROFS
 	KindStale                         // ESTALE: the handle belongs to a state that was rolled back or lost
-	KindLost                          // EIO: data that was not yet durable is lost (P4)
 	KindCorrupt                       // EIO: a checksum does not match (P5)
 	KindIO                            // EIO: the device or store failed
 	KindBusy                          // EBUSY: in use
@@ -52,7 +51,7 @@ var kindNames = [numKinds]string{
 	KindInternal: "internal", KindNotFound: "not_found", KindExists: "exists", KindNotDir: "not_a_directory",
 	KindIsDir: "is_a_directory", KindNotEmpty: "not_empty", KindPermission: "not_permitted", KindAccess: "access_denied",
 	KindInvalid: "invalid", KindNameTooLong: "name_too_long", KindTooBig: "file_too_big", KindTooManyLinks: "too_many_links",
-	KindNoSpace: "no_space", KindQuota: "quota", KindReadOnly: "read_only", KindStale: "stale", KindLost: "lost",
+	KindNoSpace: "no_space", KindQuota: "quota", KindReadOnly: "read_only", KindStale: "stale",
 	KindCorrupt: "corrupt", KindIO: "io", KindBusy: "in_use", KindConflict: "conflict", KindNoAttr: "no_attribute",
 	KindRange: "range", KindAgain: "again", KindDeadlock: "deadlock", KindInterrupted: "interrupted", KindNoSeek: "no_seek",
 	KindUnsupported: "unsupported", KindCrossDevice: "cross_device", KindLoop: "loop", KindVersion: "version",

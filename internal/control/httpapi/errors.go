@@ -32,7 +32,6 @@ func statusOf(k tine.ErrorKind) int {
 		tine.KindQuota:        http.StatusInsufficientStorage,
 		tine.KindReadOnly:     http.StatusForbidden,
 		tine.KindStale:        http.StatusConflict,
-		tine.KindLost:         http.StatusInternalServerError,
 		tine.KindCorrupt:      http.StatusInternalServerError,
 		tine.KindIO:           http.StatusInternalServerError,
 		tine.KindBusy:         http.StatusConflict,

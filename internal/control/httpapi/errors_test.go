@@ -14,7 +14,7 @@ import (
 
 func TestEveryKindHasAStatus(t *testing.T) {
 	// The kinds that mean that the server itself failed.
-	ours := map[tine.ErrorKind]bool{tine.KindInternal: true, tine.KindLost: true, tine.KindCorrupt: true, tine.KindIO: true, tine.KindVersion: true}
+	ours := map[tine.ErrorKind]bool{tine.KindInternal: true, tine.KindCorrupt: true, tine.KindIO: true, tine.KindVersion: true}
 	for k := range tine.ErrorKind(tine.NumKinds) {
 		got := statusOf(k)
 		if http.StatusText(got) == "" || got < 400 {

@@ -27,7 +27,6 @@ var errnos = [tine.NumKinds]syscall.Errno{
 	tine.KindQuota:        syscall.EDQUOT,
 	tine.KindReadOnly:     syscall.EROFS,
 	tine.KindStale:        syscall.ESTALE,
-	tine.KindLost:         syscall.EIO,
 	tine.KindCorrupt:      syscall.EIO,
 	tine.KindIO:           syscall.EIO,
 	tine.KindBusy:         syscall.EBUSY,

@@ -290,7 +290,7 @@ func (f *file) readFull(rd vfs.File, p []byte, off int64) error {
 	}
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return tine.Errorf(tine.KindCorrupt, "segment file %s is short: %d bytes at %d are not there", f.path, len(p)-n, off+int64(n)).
-			WithHint("run tine fsck; restore the file from a backup of the data directory")
+			WithHint("files with data in this segment cannot be read; an older checkpoint may still have them, else restore the file from a backup of the data directory")
 	}
 	return ioError("read", f.path, err)
 }

@@ -36,7 +36,7 @@ func (f *file) readSpan(runs []run, end int64, p []byte, off int64) error {
 		r, ok := find(runs, first)
 		if !ok {
 			return tine.Errorf(tine.KindCorrupt, "segment %s: block %d is not in %s", f.key.id, first, f.path).
-				WithHint("run tine fsck: a row names bytes that a repack has left out")
+				WithHint("this is a bug of tine: a row names bytes that a repack has left out")
 		}
 		last := min((off+int64(len(p))-1)/BlockBytes, r.start+r.count-1, first+maxBatchBlocks-1)
 		buf, pool := f.s.buffer(last - first + 1)
@@ -88,10 +88,10 @@ func (f *file) verify(block int64, b []byte) error {
 		return nil
 	}
 	return tine.Errorf(tine.KindCorrupt, "segment %s: block %d in %s has checksum %08x, its bytes give %08x", f.key.id, block, f.path, want, got).
-		WithHint("run tine fsck to see which files are hit; restore the segment file from a backup")
+		WithHint("the file read now is damaged; an older checkpoint may still have it, else restore the segment file from a backup")
 }
 
 func (f *file) rangeError(off, n, end int64) error {
 	return tine.Errorf(tine.KindCorrupt, "segment %s: %d bytes at %d are outside its %d bytes, in %s", f.key.id, n, off, end, f.path).
-		WithHint("run tine fsck: a row names bytes that were never written")
+		WithHint("this is a bug of tine: a row names bytes that were never written")
 }

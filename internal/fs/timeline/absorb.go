@@ -33,13 +33,14 @@ func (t *tree) absorbOne(ctx context.Context) (bool, error) {
 	if err := l.sync(ctx); err != nil {
 		return false, err
 	}
+	l.settle()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if again, heir := t.absorbable(); again != l || heir != c {
 		return true, nil
 	}
 	defer lockBoth(l, c)()
-	if !l.open.empty() || len(l.layers()) > 0 {
+	if !l.open.empty() || len(l.layers()) > 0 || l.commits.running {
 		return true, nil
 	}
 	t.absorb(l, c)
@@ -134,7 +135,12 @@ func (t *tree) absorb(l, c *line) {
 	c.mergeSegments(l)
 	delete(t.lines, l.id)
 	delete(t.headless, l)
-	t.aliases[l.id] = c.id
+	t.aliases[l.id] = l
+	if len(l.aka) > len(c.aka) {
+		l.aka, c.aka = c.aka, l.aka
+	}
+	c.aka = append(append(c.aka, l.aka...), l.id)
+	l.aka = nil
 
 	r := newRows()
 	r.del(t.key(record.IDKey(record.TableTimeline, l.id)))

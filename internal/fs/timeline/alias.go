@@ -16,51 +16,58 @@ import (
 // for those that nothing names.
 const aliasSlack = 64
 
-// pruneAliases removes aliases that no record names, and points the others
-// straight at the line that they mean.
-func (t *tree) pruneAliases(ctx context.Context) (bool, error) {
+// pruneAliases removes the aliases that no record names any more, and points
+// the rows of the others straight at the line that they mean.
+func (t *tree) pruneAliases(ctx context.Context) error {
 	t.mu.Lock()
-	due, last := len(t.aliases) > t.aliasesKept+aliasSlack, t.last
+	due := len(t.aliases) > t.aliasesKept+aliasSlack
 	t.mu.Unlock()
-	if !due {
-		return false, nil
+	// Records under way name lines by the ids of the moment they were made at,
+	// so a moment is waited for at which none is.
+	for tries := 0; due && tries < pruneTries; tries++ {
+		t.mu.Lock()
+		last := t.last
+		if last == nil || last.isDone() {
+			defer t.mu.Unlock()
+			return t.pruneNow()
+		}
+		t.mu.Unlock()
+		if err := last.wait(ctx, t.engine); err != nil {
+			return err
+		}
 	}
-	// Records under way name lines by the ids of the moment they were made at;
-	// after this one all of them are in the snapshot.
-	if err := last.wait(ctx, t.engine); err != nil {
-		return false, err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.last != last {
-		return true, nil // more records have been made: look again
-	}
+	return nil
+}
+
+// pruneTries bounds how often a quiet moment is waited for.
+const pruneTries = 20
+
+// pruneNow prunes while no record is under way; t.mu is held.
+func (t *tree) pruneNow() error {
 	snap := t.engine.Rows.Snapshot()
 	defer snap.Close()
 	named, err := t.namedTimelines(snap)
 	if err != nil {
-		return false, err
+		return err
 	}
 	r := newRows()
-	for id, into := range t.aliases {
-		key := t.key(record.IDKey(record.TableAlias, id))
-		l := t.resolve(id)
-		switch {
-		case !named[id] || l == nil:
-			r.del(key)
-		case into != l.id:
-			r.set(key, record.Alias{Into: l.id}.Append(nil))
-		}
+	kept := map[tine.TimelineID]*line{}
+	for _, l := range t.lines {
+		l.aka = l.aka[:0]
 	}
-	kept := map[tine.TimelineID]tine.TimelineID{}
-	for id := range t.aliases {
-		if l := t.resolve(id); named[id] && l != nil {
-			kept[id] = l.id
+	for id, l := range t.aliases {
+		l = l.root()
+		key := t.key(record.IDKey(record.TableAlias, id))
+		if !named[id] {
+			r.del(key)
+			continue
 		}
+		r.set(key, record.Alias{Into: l.id}.Append(nil))
+		kept[id], l.aka = l, append(l.aka, id)
 	}
 	t.aliases, t.aliasesKept = kept, len(kept)
 	t.commit(r)
-	return true, nil
+	return nil
 }
 
 // namedTimelines returns every timeline id that a record of the tree names.

@@ -60,7 +60,22 @@ func (l *line) admit() error {
 func (l *line) kick() {
 	if !l.commits.running {
 		l.commits.running = true
+		l.commits.idle = make(chan struct{})
 		go l.commitLoop()
+	}
+}
+
+// settle waits until the committer has nothing left to do, what follows a
+// commit included. The line must be one that nobody writes any more.
+func (l *line) settle() {
+	for {
+		l.mu.Lock()
+		running, idle := l.commits.running, l.commits.idle
+		l.mu.Unlock()
+		if !running {
+			return
+		}
+		<-idle
 	}
 }
 
@@ -77,6 +92,7 @@ func (l *line) commitLoop() {
 		ys := l.layers()
 		if len(between) == 0 && len(ys) == 0 {
 			l.commits.running = false
+			close(l.commits.idle)
 			l.mu.Unlock()
 			return
 		}

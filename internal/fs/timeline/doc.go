@@ -17,12 +17,13 @@
 // A view is (line, epoch). A look-up asks the line's layers from the newest,
 // then its strata, then its parent at the branch epoch, and stops at the first
 // version or tombstone that is not after the view's epoch. The order in which
-// a Reader collects what it asks is path, layers, snapshot: see Reader.
+// a reader collects what it asks is path, layers, snapshot: see Reader.
 //
 // # Locks
 //
-// In this order: Engine.mu, Disk.mu, tree.mu, line.mu, tree.topo, space.mu.
-// No lock is held while waiting for a commit or calling a session back.
+// In this order: janitor.work, Disk.mu (of two disks the lower id first),
+// tree.mu, line.mu (of two lines the lower id first), tree.topo, space.mu; and
+// the leaves Engine.mu, tree.segMu and flights.mu. No lock is held while waiting for a commit or calling a session back.
 // Disk.mu is held for reading by every operation on a head and for writing
 // while a head is exchanged (rollback, promote), which is what makes those
 // atomic. tree.mu serialises records. line.mu guards a line's rows. tree.topo

@@ -74,6 +74,7 @@ func (t *tree) runTask(ctx context.Context) (bool, error) {
 	r := newRows()
 	r.del(t.key(record.TaskKey(k.seq)))
 	if l.tasks == 0 && l.head == nil && len(l.pins.sorted) == 0 {
+		l.settle() // nothing of the line may be under way when it goes
 		t.remove(r, l)
 	} else {
 		t.commit(r, l.lastStepLocked())
@@ -358,11 +359,9 @@ func (t *tree) remove(r *rows, l *line) {
 		dead = append(dead, deadSegment{id, info.loc.Load().Generation})
 	}
 	r.del(t.key(record.IDKey(record.TableTimeline, l.id)))
-	for id := range t.aliases {
-		if t.resolve(id) == l {
-			r.del(t.key(record.IDKey(record.TableAlias, id)))
-			delete(t.aliases, id)
-		}
+	for _, id := range l.aka {
+		r.del(t.key(record.IDKey(record.TableAlias, id)))
+		delete(t.aliases, id)
 	}
 	last := l.lastStep()
 	l.space.mu.Lock()

@@ -150,7 +150,7 @@ func (j *janitor) step(ctx context.Context, t *tree) (bool, error) {
 		func() (bool, error) { return t.absorbOne(ctx) },
 		func() (bool, error) { return t.runTask(ctx) },
 		func() (bool, error) { return t.reapOne(ctx) },
-		func() (bool, error) { return t.pruneAliases(ctx) },
+		func() (bool, error) { return false, t.pruneAliases(ctx) },
 		func() (bool, error) { return t.commitOne(ctx) },
 		func() (bool, error) { return t.filterOne(ctx) },
 	} {

@@ -27,6 +27,7 @@ type line struct {
 	branch   tine.Epoch
 	first    tine.Epoch
 	children map[*line]struct{}
+	aka      []tine.TimelineID // aliases that mean this line; guarded by tree.mu
 
 	mu       sync.RWMutex
 	epoch    tine.Epoch // of new rows
@@ -64,9 +65,10 @@ type lineCounters struct {
 // committer is the state of a line's commit stream; guarded by line.mu.
 type committer struct {
 	running bool
-	wanted  bool     // someone waits for the open layer
-	timer   bool     // the interval timer is set
-	between []func() // run by the committer between two commits
+	idle    chan struct{} // closed when running ends
+	wanted  bool          // someone waits for the open layer
+	timer   bool          // the interval timer is set
+	between []func()      // run by the committer between two commits
 	failed  error
 }
 
@@ -135,13 +137,18 @@ func (p *pinSet) newest() tine.Epoch {
 
 // root follows absorption to the line that lives.
 func (l *line) root() *line {
+	r := l
 	for {
-		into := l.merged.Load()
+		into := r.merged.Load()
 		if into == nil {
-			return l
+			break
 		}
-		l = into
+		r = into
 	}
+	if into := l.merged.Load(); into != nil && into != r {
+		l.merged.Store(r) // shorten the way for the next one
+	}
+	return r
 }
 
 // pinsWithHead returns all pins in order, the head's last.

@@ -41,10 +41,11 @@ func (t *tree) touchDead() {
 }
 
 func (t *tree) loadTimelines(snap kv.Snapshot) error {
+	into := map[tine.TimelineID]tine.TimelineID{}
 	err := scanTable(snap, t.id, record.TableAlias, func(l record.Logical, v []byte) error {
 		a, err := record.DecodeAlias(v)
 		id, _ := l.ID()
-		t.aliases[id] = a.Into
+		into[id] = a.Into
 		return err
 	})
 	if err != nil {
@@ -69,6 +70,9 @@ func (t *tree) loadTimelines(snap kv.Snapshot) error {
 	if err != nil {
 		return err
 	}
+	if err := t.loadAliases(into); err != nil {
+		return err
+	}
 	for l, id := range parents {
 		if id.IsZero() {
 			continue
@@ -82,6 +86,25 @@ func (t *tree) loadTimelines(snap kv.Snapshot) error {
 		p.pins.add(l.branch)
 	}
 	t.version.Add(1)
+	return nil
+}
+
+// loadAliases follows each alias, through others, to the line that it means.
+func (t *tree) loadAliases(into map[tine.TimelineID]tine.TimelineID) error {
+	for id := range into {
+		end, hops := id, 0
+		for next, ok := into[end]; ok; next, ok = into[end] {
+			if end, hops = next, hops+1; hops > len(into) {
+				return tine.Errorf(tine.KindCorrupt, "the alias of timeline %s leads in a circle", id)
+			}
+		}
+		l := t.lines[end]
+		if l == nil {
+			return tine.Errorf(tine.KindCorrupt, "the alias of timeline %s leads to %s, which does not exist", id, end)
+		}
+		t.aliases[id] = l
+		l.aka = append(l.aka, id)
+	}
 	return nil
 }
 

@@ -22,8 +22,8 @@ type tree struct {
 	mu          sync.Mutex
 	loaded      bool
 	lines       map[tine.TimelineID]*line
-	aliases     map[tine.TimelineID]tine.TimelineID
-	aliasesKept int // how many were left when they were last looked through
+	aliases     map[tine.TimelineID]*line // follow with root
+	aliasesKept int                       // how many were left when they were last looked through
 	disks       []*Disk
 	last        *step // the newest record
 	nextTask    uint64
@@ -49,7 +49,7 @@ type checkpoint struct {
 
 func newTree(e *Engine, id tine.TreeID, rec record.Tree) *tree {
 	return &tree{
-		engine: e, id: id, rec: rec, lines: map[tine.TimelineID]*line{}, aliases: map[tine.TimelineID]tine.TimelineID{},
+		engine: e, id: id, rec: rec, lines: map[tine.TimelineID]*line{}, aliases: map[tine.TimelineID]*line{},
 		segs: map[tine.SegmentID]*segInfo{}, large: map[tine.StratumID]bool{}, headless: map[*line]struct{}{},
 	}
 }
@@ -194,15 +194,12 @@ func (r *rows) put(b kv.Batch) {
 	}
 }
 
-// resolve follows aliases to the line that an id means.
+// resolve returns the line that an id means, nil if there is none.
 func (t *tree) resolve(id tine.TimelineID) *line {
-	for {
-		into, ok := t.aliases[id]
-		if !ok {
-			return t.lines[id]
-		}
-		id = into
+	if l := t.aliases[id]; l != nil {
+		return l.root()
 	}
+	return t.lines[id]
 }
 
 // ensure loads the tree when it is first used. It leaves t.mu held on success.

@@ -33,6 +33,10 @@ func (d *Disk) Usage() (Usage, error) {
 	if err != nil {
 		return Usage{}, err
 	}
+	if d.line.alone() {
+		u.UniqueBytes = u.LogicalBytes
+		return u, nil
+	}
 	w := &whatIf{tree: t, less: map[*line]map[tine.Epoch]int{}, headless: map[*line]bool{}}
 	w.headless[d.line] = true
 	for _, c := range d.checkpoints {
@@ -43,6 +47,20 @@ func (d *Disk) Usage() (Usage, error) {
 	}
 	u.SharedBytes = max(0, u.LogicalBytes-w.ofHead)
 	return u, nil
+}
+
+// alone reports that nothing but its head needs any of the line's rows, that it
+// needs no other's, and that no bytes are named twice: then all that it shows
+// is its own.
+func (l *line) alone() bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, info := range l.space.segs {
+		if len(info.pieces) > 0 {
+			return false
+		}
+	}
+	return l.parent == nil && len(l.pins.sorted) == 0 && len(l.opens) == 0
 }
 
 // whatIf answers what would be freed if some pins were released.

@@ -17,8 +17,8 @@ type environment struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
 	uid            int
-	terminal       bool         // stderr is one: progress is shown there
-	guard          func() error // starts what clears up after a server; nil in tests
+	terminal       bool                    // stderr is one: progress is shown there
+	guard          func(data string) error // starts what clears up after a server; nil in tests
 }
 
 func realEnvironment() environment {
@@ -27,12 +27,12 @@ func realEnvironment() environment {
 }
 
 // startGuard runs this same program as the guard of the server.
-func startGuard() error {
+func startGuard(data string) error {
 	program, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	return keeper.StartGuard(program)
+	return keeper.StartGuard(program, data)
 }
 
 // defaultAuthor is who makes checkpoints and forks when nobody is named:

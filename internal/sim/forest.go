@@ -54,13 +54,14 @@ func (l *line) standing() spot {
 // unchangedSince reports whether the line still shows what fork branched off,
 // and whether that is sure.
 func (l *line) unchangedSince(fork *line) (clean, sure bool) {
-	now := l.standing()
+	now, sure := l.standing(), l.blur == 0
 	for f := fork; f.from.line != nil; f = f.from.line {
+		sure = sure && f.blur == 0
 		if f.from.line == now.line {
-			return f.from.pos == now.pos, f.from.pos != now.pos || f.from.blur == now.blur && l.blur == 0
+			return f.from.pos == now.pos, f.from.pos != now.pos || sure && f.from.blur == now.blur
 		}
 	}
-	return false, l.blur == 0
+	return false, sure
 }
 
 // moment is what a disk showed from a step on.

@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"tine.dev/tine/internal/fs/crashpoint"
+	"tine.dev/tine/internal/fs/timeline"
 )
 
 var (
@@ -101,4 +104,56 @@ func TestEveryPointHasAName(t *testing.T) {
 		}
 		seen[p.String()] = true
 	}
+}
+
+// TestFaultsAreFound puts deliberate faults into the engine, each of which
+// some run must find.
+func TestFaultsAreFound(t *testing.T) {
+	for name, m := range map[string]timeline.Mutation{
+		"bytes of another line are freed":        timeline.MutateFreeForeign,
+		"bytes that a neighbour names are freed": timeline.MutateIgnoreNeighbours,
+		"lines are never joined":                 timeline.MutateNeverAbsorb,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := uint64(1); seed <= 20; seed++ {
+				if f := Run(Config{Seed: seed, Steps: 1000, Drain: true, Mutation: m}); f != nil {
+					t.Logf("seed %d: %.200v", seed, f.Err)
+					return
+				}
+			}
+			t.Error("no run found it")
+		})
+	}
+}
+
+// lazy is a file system whose files say that they are flushed and are not.
+type lazy struct{ vfs.FS }
+
+type lazyFile struct{ vfs.File }
+
+func (lazyFile) Sync() error                           { return nil }
+func (lazyFile) SyncData() error                       { return nil }
+func (lazyFile) SyncTo(int64) (fullSync bool, _ error) { return true, nil }
+
+func (l lazy) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := l.FS.Create(name, c)
+	return lazyFile{f}, err
+}
+
+func (l lazy) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := l.FS.ReuseForWrite(from, to, c)
+	return lazyFile{f}, err
+}
+
+// TestMissingFlushesAreFound takes the flushing away. If the crash test did
+// not find that, it would find nothing.
+func TestMissingFlushesAreFound(t *testing.T) {
+	for seed := uint64(1); seed <= 20; seed++ {
+		f := Run(Config{Seed: seed, Steps: 1000, Crashes: true, Wrap: func(fs vfs.FS) vfs.FS { return lazy{fs} }})
+		if f != nil {
+			t.Logf("seed %d: %.300v", seed, f.Err)
+			return
+		}
+	}
+	t.Error("no run found it")
 }

@@ -28,12 +28,13 @@ const undoKeep = 2
 type Config struct {
 	Seed      uint64
 	Steps     int
-	Skip      map[int]bool      // steps to leave out
-	Crashes   bool              // crash and recover now and then, instead of only closing and opening again
-	FilesOnly bool              // one disk, and no forks or checkpoints
-	Drain     bool              // at the end, give up all but one disk and look for leaks
-	Logger    *slog.Logger      // of the Host; nil for none
-	Mutation  timeline.Mutation // a deliberate fault
+	Skip      map[int]bool        // steps to leave out
+	Crashes   bool                // crash and recover now and then, instead of only closing and opening again
+	FilesOnly bool                // one disk, and no forks or checkpoints
+	Drain     bool                // at the end, give up all but one disk and look for leaks
+	Logger    *slog.Logger        // of the Host; nil for none
+	Mutation  timeline.Mutation   // a deliberate fault in the engine
+	Wrap      func(vfs.FS) vfs.FS // puts a layer over the file system; nil for none
 }
 
 // World is a Host and the model of it. Not safe for concurrent use.
@@ -129,8 +130,12 @@ func (t *turn) note(format string, args ...any) {
 func (w *World) open() error {
 	r := rand.New(rand.NewPCG(w.cfg.Seed, 1<<63))
 	w.crash = newCrash(w.mem)
+	fs := w.crash.fs()
+	if w.cfg.Wrap != nil {
+		fs = w.cfg.Wrap(fs)
+	}
 	o := volume.Options{
-		Dir: "/data", FS: w.crash.fs(), Crash: w.crash.at, Clock: w.clock.Now, Logger: w.cfg.Logger, CacheBytes: 4 << 20,
+		Dir: "/data", FS: fs, Crash: w.crash.at, Clock: w.clock.Now, Logger: w.cfg.Logger, CacheBytes: 4 << 20,
 		UndoKeep: undoKeep, TrashKeep: -1,
 		CommitInterval: pick(r, []time.Duration{-1, time.Millisecond, time.Second}),
 		SegmentBytes:   pick(r, []int64{0, 300 << 10, 2 << 20}),

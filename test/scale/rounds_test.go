@@ -3,6 +3,9 @@ package scale_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -129,9 +132,16 @@ func testRounds(t *testing.T, keep bool) {
 	}
 	d, err := r.h.Disk(ctx, me, "disk")
 	check(t, err)
-	t.Logf("the disk: depth %d, strata %d", d.Depth, d.Strata)
+	written := openForWriting(t)
+	t.Logf("the disk: depth %d, strata %d; %d segments are open for writing", d.Depth, d.Strata, written)
+	if written > 8 {
+		t.Errorf("%d segments are still open for writing; one disk writes to one", written)
+	}
 	if d.Depth > 4 || d.Strata > 6 {
 		t.Errorf("the disk is %d levels and %d strata deep", d.Depth, d.Strata)
+	}
+	if space, limit := st.SegmentBytes, st.LiveBytes+st.LiveBytes/20+4<<20; space > limit {
+		t.Errorf("%d bytes of segments for %d live bytes; at most %d once the work is done", space, st.LiveBytes, limit)
 	}
 	if keep {
 		return
@@ -145,6 +155,31 @@ func testRounds(t *testing.T, keep bool) {
 	if named := int64(roundFiles+4*roundWrites) * roundBytes; st.LiveBytes > named {
 		t.Errorf("%d bytes are live; the disk and its undo can name %d at most", st.LiveBytes, named)
 	}
+}
+
+// openForWriting counts the segment files that this process can write to.
+func openForWriting(t *testing.T) int {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	check(t, err)
+	n := 0
+	for _, fd := range fds {
+		target, err := os.Readlink("/proc/self/fd/" + fd.Name())
+		if err != nil || !strings.Contains(target, "/segments/") {
+			continue
+		}
+		info, err := os.ReadFile("/proc/self/fdinfo/" + fd.Name())
+		check(t, err)
+		if _, flags, ok := strings.Cut(string(info), "flags:\t"); ok {
+			flags, _, _ = strings.Cut(flags, "\n")
+			mode, err := strconv.ParseUint(strings.TrimSpace(flags), 8, 64)
+			check(t, err)
+			if mode&3 != 0 { // O_WRONLY or O_RDWR
+				n++
+			}
+		}
+	}
+	return n
 }
 
 func TestRoundsCheckpointsDeleted(t *testing.T) { testRounds(t, false) }

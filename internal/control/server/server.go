@@ -30,7 +30,7 @@ type Options struct {
 	Mounter func(*volume.Host) keeper.Mounter
 	// Guard, if set, starts what outlives the server to clear up its mounts. It
 	// is called before the first mount.
-	Guard func() error
+	Guard func(data string) error
 	// Ready, if set, is called once calls are served.
 	Ready func()
 }
@@ -113,7 +113,7 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	if s.Guard != nil {
-		if err := s.Guard(); err != nil {
+		if err := s.Guard(s.Config.Data); err != nil {
 			s.Log.Warn("no guard: should this server be killed, programs may hang on its mounts until the next start", "error", err)
 		}
 	}

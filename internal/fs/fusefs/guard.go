@@ -72,6 +72,9 @@ func FreeOrphans() error {
 	}
 	defer unix.Unmount(dir, unix.MNT_DETACH)
 	for dev := range orphans {
+		if served(dev) {
+			continue // the number has gone to a new mount meanwhile
+		}
 		abort := filepath.Join(dir, fmt.Sprint(unix.Minor(dev)), "abort")
 		if err := os.WriteFile(abort, []byte("1"), 0); err != nil && !os.IsNotExist(err) {
 			return tine.Errorf(tine.KindIO, "cannot give up a dead mount: %w", err)

@@ -87,7 +87,19 @@ type otree struct {
 	tasks   []*otask
 	absorbs int
 	shared  int
+	fault   ofault
 }
+
+// ofault is a deliberate mistake in the rules.
+type ofault int
+
+const (
+	faultNone       ofault = iota
+	faultNeighbours        // a version's bytes go though a neighbour names them
+	faultRuns              // a freed version never lets two runs join
+	faultInterval          // only the dropped pin's own epoch is looked at
+	faultFloor             // pins do not keep versions from being replaced
+)
 
 func newOracle(seed uint64) *otree {
 	t := &otree{r: rand.New(rand.NewPCG(seed, 7)), merged: map[*oline]*oline{}, disks: map[string]*oline{},
@@ -187,8 +199,15 @@ func extentsAt(vs []oversion, i int) []record.Extent {
 func (t *otree) freeVersion(l *oline, key, i int) {
 	vs := l.rows[key]
 	older, self, newer := extentsAt(vs, i-1), extentsAt(vs, i), extentsAt(vs, i+1)
-	t.free(Released(self, older, newer, l.owns))
+	if t.fault == faultNeighbours {
+		t.free(Released(self, older, nil, l.owns))
+	} else {
+		t.free(Released(self, older, newer, l.owns))
+	}
 	t.count(l, func(names func([]record.Extent) bool) int64 {
+		if t.fault == faultRuns && !names(self) {
+			return 0
+		}
 		return RunsOnFree(names(older), names(self), names(newer))
 	})
 	l.rows[key] = slices.Delete(slices.Clone(vs), i, i+1)
@@ -201,7 +220,12 @@ func (t *otree) freeVersion(l *oline, key, i int) {
 func (t *otree) put(l *oline, key int, v oversion) {
 	vs := l.rows[key]
 	v.birth = l.epoch
-	if n := len(vs); n > 0 && vs[n-1].birth > l.floor() {
+	floor := l.floor()
+	if t.fault == faultFloor {
+		floor = l.branch
+	}
+	n := len(vs)
+	if n > 0 && vs[n-1].birth > floor {
 		old, older := vs[n-1].xs, extentsAt(vs, n-2)
 		t.free(Released(old, older, v.xs, l.owns))
 		t.count(l, func(names func([]record.Extent) bool) int64 {
@@ -255,6 +279,9 @@ func (t *otree) work(crash bool) {
 	}
 	if len(pins) > 0 && !slices.Contains(pins, k.epoch) && len(k.keys) > 0 {
 		after, upTo := DropInterval(pins, k.epoch)
+		if t.fault == faultInterval {
+			after = max(after, upTo-1)
+		}
 		t.freeBorn(l, k.keys[0], pins, after, upTo)
 		k.keys = k.keys[1:]
 		return

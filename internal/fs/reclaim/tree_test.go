@@ -13,7 +13,7 @@ import (
 
 var (
 	flagSeed  = flag.Uint64("reclaim.seed", 1, "first seed of TestTreesAgainstWhatIsShown")
-	flagSeeds = flag.Uint64("reclaim.seeds", 60, "how many seeds")
+	flagSeeds = flag.Uint64("reclaim.seeds", 40, "how many seeds")
 	flagSteps = flag.Int("reclaim.steps", 300, "steps with each seed")
 )
 
@@ -226,11 +226,14 @@ func (t *otree) step() {
 	}
 }
 
+func fail(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
 // --- the judge ---------------------------------------------------------------
 
 // shown returns the bytes that some head or checkpoint shows, and fails if one
-// of them is free or a piece is counted wrongly.
-func (t *otree) shown(tb testing.TB) map[place]bool {
+// of them is free or a piece is counted wrongly. Failing is panicking: judge
+// makes a sentence of it.
+func (t *otree) shown() map[place]bool {
 	seen := map[place]bool{}
 	for _, l := range t.lines {
 		views := slices.Clone(l.checkpoints)
@@ -241,7 +244,7 @@ func (t *otree) shown(tb testing.TB) map[place]bool {
 			for key := range oracleKeys {
 				for p := range placesOf(lookup(l, at, key)) {
 					if t.freed[p] {
-						tb.Fatalf("byte %d of %v is free, but line %d shows it at %v", p.off, p.seg, l.id, at)
+						fail("byte %d of %v is free, but line %d shows it at %v", p.off, p.seg, l.id, at)
 					}
 					seen[p] = true
 				}
@@ -250,7 +253,7 @@ func (t *otree) shown(tb testing.TB) map[place]bool {
 		for at, p := range t.pieces {
 			if l.owns(at.seg) {
 				if n := runsOf(l, at, p.len); n != p.runs {
-					tb.Fatalf("piece %v has %d runs, counted as %d", at, n, p.runs)
+					fail("piece %v has %d runs, counted as %d", at, n, p.runs)
 				}
 			}
 		}
@@ -302,34 +305,61 @@ func (t *otree) settle() {
 	}
 }
 
+// judge runs one tree and returns what is wrong with it, or "".
+func judge(seed uint64, steps int, fault ofault) (t *otree, wrong string) {
+	t = newOracle(seed)
+	t.fault = fault
+	defer func() {
+		if r := recover(); r != nil {
+			wrong = fmt.Sprint(r)
+		}
+	}()
+	for range steps {
+		before, absorbed := t.views(), t.absorbs
+		t.step()
+		t.shown()
+		for name, now := range t.views() {
+			if was, ok := before[name]; ok && was != now && t.absorbs == absorbed {
+				panic(fmt.Sprintf("%s showed %s and shows %s", name, was, now))
+			}
+		}
+	}
+	t.end()
+	return t, ""
+}
+
 func TestTreesAgainstWhatIsShown(t *testing.T) {
 	absorbs, shared := 0, 0
 	t.Logf("seeds from %d, %d of them, %d steps each; -reclaim.seed, .seeds and .steps choose others", *flagSeed, *flagSeeds, *flagSteps)
 	for seed := *flagSeed; seed < *flagSeed+*flagSeeds; seed++ {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			tree := newOracle(seed)
-			for range *flagSteps {
-				before, absorbed := tree.views(), tree.absorbs
-				tree.step()
-				tree.shown(t)
-				for name, now := range tree.views() {
-					if was, ok := before[name]; ok && was != now && tree.absorbs == absorbed {
-						t.Fatalf("%s showed %s and shows %s", name, was, now)
-					}
-				}
-			}
-			tree.end(t)
-			absorbs, shared = absorbs+tree.absorbs, shared+tree.shared
-		})
+		tree, wrong := judge(seed, *flagSteps, faultNone)
+		if wrong != "" {
+			t.Fatalf("seed %d: %s", seed, wrong)
+		}
+		absorbs, shared = absorbs+tree.absorbs, shared+tree.shared
 	}
 	if absorbs == 0 || shared == 0 {
 		t.Errorf("%d lines were absorbed and %d extents shared: the test does not test", absorbs, shared)
 	}
 }
 
+// TestWrongRulesAreFound breaks the rules one at a time.
+func TestWrongRulesAreFound(t *testing.T) {
+	for fault := faultNeighbours; fault <= faultFloor; fault++ {
+		found := false
+		for seed := uint64(1); seed <= 100 && !found; seed++ {
+			_, wrong := judge(seed, 200, fault)
+			found = wrong != ""
+		}
+		if !found {
+			t.Errorf("no tree found fault %d", fault)
+		}
+	}
+}
+
 // end gives up all but one disk. Then nothing is kept that is not shown, and
 // the line stands alone.
-func (t *otree) end(tb testing.TB) {
+func (t *otree) end() {
 	for _, l := range t.lines {
 		for _, e := range l.checkpoints {
 			l.checkpoints = l.checkpoints[1:]
@@ -343,9 +373,9 @@ func (t *otree) end(tb testing.TB) {
 	}
 	t.settle()
 	if len(t.lines) != 1 {
-		tb.Fatalf("%d lines are left", len(t.lines))
+		fail("%d lines are left", len(t.lines))
 	}
-	seen := t.shown(tb)
+	seen := t.shown()
 	for at, p := range t.pieces {
 		used := false
 		for o := at.off; o < at.off+p.len; o++ {
@@ -358,7 +388,7 @@ func (t *otree) end(tb testing.TB) {
 	for seg, end := range t.ends {
 		for o := range end {
 			if p := (place{seg, o}); !t.freed[p] && !seen[p] {
-				tb.Fatalf("byte %d of %v is not shown and not free", o, seg)
+				fail("byte %d of %v is not shown and not free", o, seg)
 			}
 		}
 	}

@@ -186,14 +186,22 @@ func (c *line) mergeSegments(l *line) {
 	}
 	l.space.segs = nil
 	l.space.mu.Lock()
-	w, info := l.space.writer, l.space.info
-	l.space.writer, l.space.info = nil, nil
-	l.space.mu.Unlock()
-	if w != nil {
-		c.space.mu.Lock()
-		c.space.full = append(c.space.full, segmentEnd{info, w, w.End()})
-		c.space.mu.Unlock()
+	full := l.space.full
+	if w := l.space.writer; w != nil {
+		full = append(full, segmentEnd{l.space.info, w, w.End()})
 	}
+	l.space.writer, l.space.info, l.space.full = nil, nil, nil
+	l.space.mu.Unlock()
+	if len(full) == 0 {
+		return
+	}
+	c.space.mu.Lock()
+	c.space.full = append(c.space.full, full...)
+	c.space.mu.Unlock()
+	for _, f := range full {
+		c.open.touch(f.info.id) // the next commit seals them, and there is to be one
+	}
+	c.tree.todo.add(choreCommit)
 }
 
 // foldOne moves one step's rows of a stratum into its neighbour, smaller into

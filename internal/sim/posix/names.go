@@ -145,6 +145,11 @@ func (fs *FS) Rename(from tine.Ino, name string, to tine.Ino, newName string, fl
 		return tine.ErrInvalid
 	}
 	m := move{from: from, to: to, name: name, newName: newName, exchange: flags == Exchange, leaves: flags&Whiteout != 0}
+	for _, s := range []string{name, newName} {
+		if err := checkName(s); err != nil {
+			return err
+		}
+	}
 	var err error
 	if _, m.moved, err = fs.place(from, name); err != nil {
 		return err

@@ -210,3 +210,12 @@ func (f *file) Allocate(ctx context.Context, off, length uint64, mode uint32) sy
 	}
 	return errno
 }
+
+// WrapChild makes what the loopback finds or makes below this node a recorder's
+// node as well.
+func (n *node) WrapChild(_ context.Context, ops fs.InodeEmbedder) fs.InodeEmbedder {
+	if _, ok := ops.(*fs.LoopbackNode); !ok {
+		return ops
+	}
+	return &node{LoopbackNode: fs.LoopbackNode{RootData: n.RootData}, log: n.log}
+}

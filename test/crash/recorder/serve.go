@@ -30,9 +30,6 @@ func Serve(dir, backing, logPath string, ready io.Writer, until io.Reader) error
 		return &os.PathError{Op: "stat", Path: backing, Err: err}
 	}
 	data := &fs.LoopbackRoot{Path: backing, Dev: uint64(st.Dev)}
-	data.NewNode = func(root *fs.LoopbackRoot, _ *fs.Inode, _ string, _ *syscall.Stat_t) fs.InodeEmbedder {
-		return &node{LoopbackNode: fs.LoopbackNode{RootData: root}, log: l}
-	}
 	root := &node{LoopbackNode: fs.LoopbackNode{RootData: data}, log: l}
 	data.RootNode = root
 	forever := time.Hour // nobody else changes the backing directory

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"tine.dev/tine/internal/fs/volume"
@@ -51,14 +52,14 @@ func (l *line) standing() spot {
 	return spot{l, l.pos, l.blur}
 }
 
-// unchangedSince reports whether the line still shows what fork branched off,
-// and whether that is sure.
+// unchangedSince reports whether all that the line shows is in the history of
+// the fork, and whether that is sure.
 func (l *line) unchangedSince(fork *line) (clean, sure bool) {
 	now, sure := l.standing(), l.blur == 0
-	for f := fork; f.from.line != nil; f = f.from.line {
+	for f, upTo := fork, (spot{pos: math.MaxInt, blur: math.MaxInt}); f != nil; f, upTo = f.from.line, f.from {
 		sure = sure && f.blur == 0
-		if f.from.line == now.line {
-			return f.from.pos == now.pos, f.from.pos != now.pos || sure && f.from.blur == now.blur
+		if f == now.line {
+			return now.pos <= upTo.pos, now.pos > upTo.pos || sure && now.blur <= upTo.blur
 		}
 	}
 	return false, sure

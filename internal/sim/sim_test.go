@@ -11,7 +11,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"tine.dev/tine/internal/fs/crashpoint"
-	"tine.dev/tine/internal/fs/timeline"
 )
 
 var (
@@ -103,26 +102,6 @@ func TestEveryPointHasAName(t *testing.T) {
 			t.Errorf("point %d is named %q", p, p)
 		}
 		seen[p.String()] = true
-	}
-}
-
-// TestFaultsAreFound puts deliberate faults into the engine, each of which
-// some run must find.
-func TestFaultsAreFound(t *testing.T) {
-	for name, m := range map[string]timeline.Mutation{
-		"bytes of another line are freed":        timeline.MutateFreeForeign,
-		"bytes that a neighbour names are freed": timeline.MutateIgnoreNeighbours,
-		"lines are never joined":                 timeline.MutateNeverAbsorb,
-	} {
-		t.Run(name, func(t *testing.T) {
-			for seed := uint64(1); seed <= 20; seed++ {
-				if f := Run(Config{Seed: seed, Steps: 1000, Drain: true, Mutation: m}); f != nil {
-					t.Logf("seed %d: %.200v", seed, f.Err)
-					return
-				}
-			}
-			t.Error("no run found it")
-		})
 	}
 }
 

@@ -244,20 +244,23 @@ func (t *tree) retire(r *rows, d, fork *Disk) {
 	e.mu.Unlock()
 }
 
-// unchangedSince reports whether the disk still shows exactly what the fork
-// branched off: whether its present state is a point on the fork's lineage
-// with nothing of this disk after it.
+// unchangedSince reports whether all that the disk shows is in the fork's
+// history, so that promoting the fork loses nothing of it: what version control
+// calls a fast-forward. The answer does not depend on which lines have been
+// absorbed meanwhile.
 func (d *Disk) unchangedSince(fork *Disk) bool {
 	l, at, clean := d.line.standing()
 	if !clean {
 		return false
 	}
-	for f := fork.line; f.parent != nil; f = f.parent.root() {
-		if f.parent.root() == l {
-			return f.branch == at
+	for f, upTo := fork.line, tine.Head; ; f, upTo = f.parent.root(), f.branch {
+		if f == l {
+			return at <= upTo
+		}
+		if f.parent == nil {
+			return false
 		}
 	}
-	return false
 }
 
 // standing returns the point that the line's head shows: clean is false when

@@ -130,10 +130,10 @@ type New struct {
 // place checks that a name can be looked up for creation and returns the
 // directory and what stands there.
 func (fs *FS) place(parent tine.Ino, name string) (dir *Node, there *Node, err error) {
-	if err = checkName(name); err != nil {
+	if dir, err = fs.dir(parent); err != nil {
 		return nil, nil, err
 	}
-	if dir, err = fs.dir(parent); err != nil {
+	if err = checkName(name); err != nil {
 		return nil, nil, err
 	}
 	if ino, ok := dir.lookup(name); ok {

@@ -27,7 +27,7 @@ func (m *Mount) apart(ctx context.Context, f func() error) error {
 		onOwnThread(func() {
 			if unix.Unshare(unix.CLONE_FILES) == nil {
 				unix.Close(m.device)
-				unix.Close(int(m.notify.Fd()))
+				unix.Close(m.notifyFD)
 			}
 			result <- f()
 		})

@@ -64,10 +64,11 @@ type Mount struct {
 
 	// fs is nil until the first request can come; the session may call back
 	// before. What is set in serve is set before fs.
-	fs      atomic.Pointer[fileSystem]
-	session *volume.Session
-	device  int      // the /dev/fuse descriptor that the library owns
-	notify  *os.File // our duplicate of it
+	fs       atomic.Pointer[fileSystem]
+	session  *volume.Session
+	device   int      // the /dev/fuse descriptor that the library owns
+	notify   *os.File // our duplicate of it
+	notifyFD int      // its number, known also while the file is being closed
 
 	sharedOnce sync.Once // for the warning of a write-back mount
 
@@ -140,7 +141,7 @@ func (m *Mount) serve(o Options) error {
 		unix.Close(fd)
 		return tine.Errorf(tine.KindIO, "cannot duplicate the descriptor of /dev/fuse: %w", err)
 	}
-	m.device, m.notify = fd, os.NewFile(uintptr(dup), "/dev/fuse")
+	m.device, m.notify, m.notifyFD = fd, os.NewFile(uintptr(dup), "/dev/fuse"), dup
 	server, err := fuse.NewServer(fs, fmt.Sprintf("/dev/fd/%d", fd), options) // owns fd from here
 	if err != nil {
 		undo()

@@ -32,9 +32,14 @@ type Options struct {
 	LayerBytes     int           // an open layer of this size is committed; 0: 8 MiB
 	// Reap removes a part of one unlinked file that nothing has open, if there
 	// is one; more asks to be called again. It is the file system's own.
-	Reap     func(*Txn) (more bool, err error)
-	Manual   bool     // no background work but by ReclaimIdle: for the simulator
-	Mutation Mutation // deliberate faults, for tests that must catch them
+	Reap func(*Txn) (more bool, err error)
+	// FreeBytes tells how much the device under the data directory still takes;
+	// nil: no limit is known. KeepBytes of it are left to the row store, without
+	// which nothing can be deleted.
+	FreeBytes func() int64
+	KeepBytes int64
+	Manual    bool     // no background work but by ReclaimIdle: for the simulator
+	Mutation  Mutation // deliberate faults, for tests that must catch them
 }
 
 // Mutation is a deliberate fault. Tests set one and must then fail.
@@ -84,6 +89,7 @@ type Engine struct {
 	poison  atomic.Pointer[tine.Error]
 	full    atomic.Bool  // the device had no room at the last try
 	probed  atomic.Int64 // when the device was last asked for room, in nanoseconds
+	room    atomic.Int64 // bytes that may be staged before the device is asked again
 	janitor janitor
 	seed    maphash.Seed // of the presence filters
 	flights flights

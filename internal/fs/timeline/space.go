@@ -46,6 +46,9 @@ func (s *segInfo) settle(end int64, h segment.Hardened, owner tine.TimelineID) {
 // count for nothing until a row names them (adopt).
 func (l *line) appendData(p []byte) (*segInfo, int64, error) {
 	e := l.tree.engine
+	if err := e.takeRoom(int64(len(p))); err != nil {
+		return nil, 0, err
+	}
 	l.space.mu.Lock()
 	defer l.space.mu.Unlock()
 	if w := l.space.writer; w != nil && w.End()+int64(len(p)) > e.SegmentBytes {
@@ -71,6 +74,26 @@ func (l *line) appendData(p []byte) (*segInfo, int64, error) {
 		return nil, 0, err
 	}
 	return l.space.info, off, nil
+}
+
+// askEvery is how many bytes are staged at most before the device is asked
+// again how much room it has.
+const askEvery = 16 << 20
+
+// takeRoom refuses data that would take from the device what the row store
+// needs to go on: a store that cannot even write a deletion could never give
+// space back.
+func (e *Engine) takeRoom(n int64) error {
+	if e.FreeBytes == nil || e.room.Add(-n) >= 0 {
+		return nil
+	}
+	spare := e.FreeBytes() - e.KeepBytes
+	if spare < n {
+		e.room.Store(0)
+		return tine.ErrNoSpace
+	}
+	e.room.Store(min(spare/2, askEvery))
+	return nil
 }
 
 // adopt makes the segment one of the line's, when a row first names it.

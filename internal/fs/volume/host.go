@@ -42,6 +42,7 @@ type Host struct {
 	segs   *segment.Store
 	fs     vfs.FS
 	dir    string
+	keep   int64 // bytes of the device that data must leave free
 	log    *slog.Logger
 	clock  func() time.Time
 	trash  time.Duration
@@ -86,7 +87,9 @@ func Open(_ context.Context, o Options) (*Host, error) {
 		rows.Close()
 		return nil, err
 	}
+	free, keep := deviceRoom(o.FS, o.Dir)
 	engine, err := timeline.Open(timeline.Options{
+		FreeBytes: free, KeepBytes: keep,
 		Rows: rows, Segments: segs, Clock: o.Clock, Logger: o.Logger, Crash: o.Crash, CommitInterval: o.CommitInterval,
 		UndoKeep: o.UndoKeep, SegmentBytes: o.SegmentBytes, Manual: o.Manual, Mutation: o.Mutation, Reap: meta.Reap,
 	})
@@ -95,7 +98,7 @@ func Open(_ context.Context, o Options) (*Host, error) {
 		rows.Close()
 		return nil, err
 	}
-	h := &Host{engine: engine, fs: o.FS, dir: o.Dir, rows: rows, segs: segs, log: o.Logger, clock: o.Clock, trash: o.TrashKeep,
+	h := &Host{engine: engine, fs: o.FS, dir: o.Dir, keep: keep, rows: rows, segs: segs, log: o.Logger, clock: o.Clock, trash: o.TrashKeep,
 		stop: make(chan struct{}), hubs: map[tine.DiskID]*hub{}}
 	if !o.Manual && o.TrashKeep > 0 {
 		h.tidy.Add(1)
@@ -119,17 +122,38 @@ func (h *Host) Close(ctx context.Context) error {
 	return err
 }
 
+// keepBytes of the device, or a third of a small one, are left to the row store:
+// it stops taking what grows at a mark below that, and needs the rest to flush
+// and compact what deletions leave.
+const keepBytes = 192 << 20
+
+// deviceRoom returns how the engine learns what is free, nil where the file
+// system does not say, and how much of it to leave alone.
+func deviceRoom(fs vfs.FS, dir string) (free func() int64, keep int64) {
+	u, err := fs.GetDiskUsage(dir)
+	if err != nil || u.TotalBytes == 0 || u.TotalBytes > 1<<62 {
+		return nil, 0
+	}
+	return func() int64 {
+		u, err := fs.GetDiskUsage(dir)
+		if err != nil {
+			return unknownFree
+		}
+		return int64(u.AvailBytes)
+	}, min(keepBytes, int64(u.TotalBytes/3))
+}
+
 // unknownFree is what is reported where the file system under the data
 // directory does not say what is free.
 const unknownFree = 1 << 40
 
-// freeBytes is what the device under the data directory still takes.
+// freeBytes is what the device under the data directory still takes of data.
 func (h *Host) freeBytes() int64 {
 	u, err := h.fs.GetDiskUsage(h.dir)
 	if err != nil || u.AvailBytes > 1<<62 {
 		return unknownFree
 	}
-	return int64(u.AvailBytes)
+	return max(0, int64(u.AvailBytes)-h.keep)
 }
 
 // trashInterval is how often the trash is looked through.

@@ -158,7 +158,7 @@ func (s *store) pebbleOptions(o Options, log *logger) *pdb.Options {
 		CacheSize:                   o.CacheBytes + 2*int64(o.MemTableBytes), // Pebble charges its memory tables to the cache
 		MemTableSize:                o.MemTableBytes,
 		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       4,
+		L0CompactionThreshold:       2,
 		L0StopWritesThreshold:       24,
 		LBaseMaxBytes:               64 << 20,
 		MaxOpenFiles:                512,

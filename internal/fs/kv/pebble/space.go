@@ -54,9 +54,9 @@ func newSpace(o Options, fs vfs.FS, onDisk bool, log *slog.Logger) *space {
 	if !s.known {
 		return s
 	}
-	s.low = min(s.low, int64(usage.TotalBytes/16))
+	s.low = min(s.low, int64(usage.TotalBytes/4))
 	s.floor = s.low / 4
-	s.reserve = min(s.reserve, int64(usage.TotalBytes/32)) &^ 4095
+	s.reserve = min(s.reserve, int64(usage.TotalBytes/16)) &^ 4095
 	if !onDisk {
 		s.reserve = 0
 	}

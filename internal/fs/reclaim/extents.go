@@ -8,9 +8,6 @@ import (
 	"tine.dev/tine/internal/tine"
 )
 
-// Range is a run of bytes of one segment.
-type Range struct{ Off, Len int64 }
-
 // SegRange is a run of bytes and the segment that they are in.
 type SegRange struct {
 	Segment tine.SegmentID

@@ -88,6 +88,7 @@ type otree struct {
 	absorbs int
 	shared  int
 	fault   ofault
+	quiet   bool // one line, with many checkpoints: versions lie close
 }
 
 // ofault is a deliberate mistake in the rules.
@@ -102,7 +103,7 @@ const (
 )
 
 func newOracle(seed uint64) *otree {
-	t := &otree{r: rand.New(rand.NewPCG(seed, 7)), merged: map[*oline]*oline{}, disks: map[string]*oline{},
+	t := &otree{r: rand.New(rand.NewPCG(seed, 7)), quiet: seed%2 == 0, merged: map[*oline]*oline{}, disks: map[string]*oline{},
 		ends: map[tine.SegmentID]int64{}, freed: map[place]bool{}, pieces: map[place]*opiece{}}
 	l := t.newLine(nil, 0)
 	l.head, t.disks["d0"] = true, l

@@ -69,6 +69,9 @@ func (t *otree) punch(l *oline, key int) {
 // bytes are shared, others are copied.
 func (t *otree) reflink(l *oline, from, to int) {
 	lo, hi := t.part()
+	if t.r.IntN(2) == 0 {
+		lo, hi = 0, oracleChunk
+	}
 	shift := t.r.Int64N(oracleChunk-(hi-lo)+1) - lo
 	var moved []record.Extent
 	for _, x := range lookup(l, tine.Head, from) {
@@ -189,7 +192,11 @@ func (t *otree) promote(name string, l *oline) {
 func (t *otree) step() {
 	name, l := t.pick()
 	key := t.r.IntN(oracleKeys)
-	switch dice := t.r.IntN(100); {
+	dice := t.r.IntN(100)
+	if t.quiet && dice >= 58 && dice < 81 {
+		dice = []int{32, 46, 51, 64}[dice%4] // a reflink, deletion, checkpoint or its removal instead
+	}
+	switch {
 	case dice < 25:
 		t.write(l, key)
 	case dice < 32:
@@ -360,10 +367,10 @@ func TestWrongRulesAreFound(t *testing.T) {
 // end gives up all but one disk. Then nothing is kept that is not shown, and
 // the line stands alone.
 func (t *otree) end() {
-	for _, l := range t.lines {
-		for _, e := range l.checkpoints {
-			l.checkpoints = l.checkpoints[1:]
-			t.drop(l, e)
+	for slices.ContainsFunc(t.lines, func(l *oline) bool { return len(l.checkpoints) > 0 }) {
+		t.removeCheckpoint()
+		for len(t.tasks) > 0 {
+			t.work(false)
 		}
 	}
 	for len(t.disks) > 1 {

@@ -71,6 +71,9 @@ func skipAllBut(only string, steps int) map[int]bool {
 }
 
 func join(steps []int) string {
+	if len(steps) == 0 {
+		return "0" // there is no such step
+	}
 	var s []string
 	for _, i := range steps {
 		s = append(s, strconv.Itoa(i))

@@ -1,6 +1,8 @@
 package meta
 
 import (
+	"slices"
+
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/fs/timeline"
 	"tine.dev/tine/internal/tine"
@@ -295,8 +297,15 @@ func (d *differ) contentsDiffer(na, nb *node) (bool, error) {
 	if na.Size == 0 {
 		return false, nil
 	}
-	for off := int64(0); off < na.Size; off += tine.ChunkBytes {
-		index := uint64(off / tine.ChunkBytes)
+	indexes, err := d.chunkIndexes(na.ino, nb.ino)
+	if err != nil {
+		return false, err
+	}
+	for _, index := range indexes {
+		off := int64(index) * tine.ChunkBytes
+		if off >= na.Size {
+			break
+		}
 		fa, err := d.a.Get(record.ChunkKey(na.ino, index))
 		if err != nil {
 			return false, err
@@ -324,6 +333,27 @@ func (d *differ) contentsDiffer(na, nb *node) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// chunkIndexes returns the chunks that either file has, in order: what neither
+// has is a hole in both, and a file may be nearly all hole.
+func (d *differ) chunkIndexes(x, y tine.Ino) ([]uint64, error) {
+	var all []uint64
+	for _, side := range []struct {
+		r   *reader
+		ino tine.Ino
+	}{{d.a, x}, {d.b, y}} {
+		p := record.InoPrefix(record.TableChunk, side.ino)
+		err := side.r.Scan(p, prefixEnd(p), func(k record.Logical, _ timeline.Found) (bool, error) {
+			all = append(all, k.Number())
+			return true, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
 }
 
 // readInto reads a part of a file within an operation.

@@ -30,8 +30,10 @@ func (t *tree) absorbOne(ctx context.Context) (bool, error) {
 	}
 	// What the line has freed is committed before, so that the two sets of
 	// rows meet with nothing pending on the older side.
-	if err := l.sync(ctx); err != nil {
-		return false, err
+	if l.pending() {
+		if err := l.sync(ctx); err != nil {
+			return false, err
+		}
 	}
 	l.settle()
 	t.mu.Lock()
@@ -45,6 +47,13 @@ func (t *tree) absorbOne(ctx context.Context) (bool, error) {
 	}
 	t.absorb(l, c)
 	return true, nil
+}
+
+// pending reports that the line shows something that is not in the store.
+func (l *line) pending() bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return !l.open.empty() || l.counters.dirty || len(l.layers()) > 0
 }
 
 // lockBoth locks two lines in the order of their ids.
@@ -204,21 +213,34 @@ func (c *line) mergeSegments(l *line) {
 	c.tree.todo.add(choreCommit)
 }
 
-// foldOne moves one step's rows of a stratum into its neighbour, smaller into
+// foldOne moves the rows of a stratum into its neighbour, smaller into
 // larger, in a line that has too many strata. Each step is one atomic batch
 // that moves all versions of a row together (I13), so look-ups are right between
 // steps, and a crash between them only leaves the rest for later.
-func (t *tree) foldOne(ctx context.Context) (bool, error) {
-	l := t.findLine(choreFold, func(l *line) bool { return len(l.strata) > maxStrata })
+//
+// Rows may meet in one stratum only once the record that put the strata into
+// one line is durable, so a line whose last record is not is passed over;
+// waiting tells it to wait for that record instead.
+func (t *tree) foldOne(ctx context.Context, waiting bool) (bool, error) {
+	unready := false
+	l := t.findLine(choreFold, func(l *line) bool {
+		if len(l.strata) <= maxStrata {
+			return false
+		}
+		ready := waiting || l.recorded()
+		unready = unready || !ready
+		return ready
+	})
 	if l == nil {
+		if unready {
+			t.todo.add(choreFold)
+		}
 		return false, nil
 	}
-	t.mu.Lock()
-	last := t.last
-	t.mu.Unlock()
-	// Rows may meet in one stratum only once the record that put the strata
-	// into one line is durable.
-	if err := last.wait(ctx, t.engine); err != nil {
+	l.mu.RLock()
+	after := l.after
+	l.mu.RUnlock()
+	if err := after.wait(ctx, t.engine); err != nil {
 		return false, err
 	}
 	from, to, err := l.foldPair()
@@ -237,6 +259,13 @@ func (t *tree) foldOne(ctx context.Context) (bool, error) {
 		t.engine.Crash.At(crashpoint.FoldStep)
 	}
 	return true, nil
+}
+
+// recorded reports that the last record that concerns the line is durable.
+func (l *line) recorded() bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.after == nil || l.after.isDone()
 }
 
 // foldPair chooses the neighbours whose smaller one is smallest.

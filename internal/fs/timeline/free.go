@@ -37,49 +37,102 @@ const stepKeys = 32
 // next one waits for it.
 const stepBytes = 256 << 10
 
-// runTask runs the oldest task of the tree; false if there is none. It is the
-// janitor's, one at a time.
-func (t *tree) runTask(ctx context.Context) (bool, error) {
+// tasksAtOnce bounds how many tasks share their waits.
+const tasksAtOnce = 64
+
+// runTasks runs the oldest tasks of the tree; false if there are none. It is
+// the janitor's. Waiting for the device is what a task costs, so many go
+// together: one wait for the records that left them, one for what their lines
+// had pending, one for what they freed.
+func (t *tree) runTasks(ctx context.Context) (bool, error) {
 	t.mu.Lock()
-	if len(t.tasks) == 0 {
-		t.mu.Unlock()
+	batch, last := slices.Clone(t.tasks[:min(len(t.tasks), tasksAtOnce)]), t.last
+	t.mu.Unlock()
+	if len(batch) == 0 {
 		return false, nil
 	}
-	k, last := t.tasks[0], t.last
-	t.mu.Unlock()
 	// A pin's release is durable before anything that it permits is freed (I8).
 	if err := last.wait(ctx, t.engine); err != nil {
 		return true, err
 	}
+	// What drop looks for in the store is there: versions that were added above
+	// a pin before it was released.
+	if err := syncLines(ctx, batch); err != nil {
+		return true, err
+	}
 	t.engine.Crash.At(crashpoint.DropStarted)
+	for _, k := range batch {
+		if err := t.runTask(ctx, k); err != nil {
+			return true, err
+		}
+	}
+	// What was freed is durable before the tasks are forgotten.
+	if err := syncLines(ctx, batch); err != nil {
+		return true, err
+	}
+	t.endTasks(batch)
+	return true, nil
+}
+
+// runTask frees what one task says can go.
+func (t *tree) runTask(ctx context.Context, k task) error {
 	l := k.line.root()
 	t.mu.Lock()
 	pins := l.pinsWithHead()
 	t.mu.Unlock()
-	var err error
 	switch _, pinned := slices.BinarySearch(pins, k.epoch); {
 	case len(pins) == 0: // the line goes whole
 	case k.kind == record.TaskTombs:
-		err = l.freeBorn(ctx, kv.Born{After: k.epoch, UpTo: tine.Head}, kv.Born{})
+		return l.freeBorn(ctx, kv.Born{After: k.epoch, UpTo: tine.Head}, kv.Born{})
 	case !pinned:
-		err = l.drop(ctx, pins, k.epoch)
+		return l.drop(ctx, pins, k.epoch)
 	}
-	if err != nil {
-		return true, err
-	}
+	return nil
+}
+
+// endTasks takes the tasks away, and the lines that nothing holds after them.
+func (t *tree) endTasks(batch []task) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.tasks = t.tasks[1:]
-	l.tasks--
-	r := newRows()
-	r.del(t.key(record.TaskKey(k.seq)))
-	if l.tasks == 0 && l.head == nil && len(l.pins.sorted) == 0 {
-		l.settle() // nothing of the line may be under way when it goes
-		t.remove(r, l)
-	} else {
-		t.commit(r, l.lastStepLocked())
+	t.tasks = t.tasks[len(batch):]
+	ended := map[*line]*rows{}
+	var lines []*line // in the order of their tasks
+	for _, k := range batch {
+		l := k.line.root()
+		if ended[l] == nil {
+			ended[l] = newRows()
+			lines = append(lines, l)
+		}
+		ended[l].del(t.key(record.TaskKey(k.seq)))
+		l.tasks--
 	}
-	return true, nil
+	for _, l := range lines {
+		if l.tasks == 0 && l.head == nil && len(l.pins.sorted) == 0 {
+			l.settle() // nothing of the line may be under way when it goes
+			t.remove(ended[l], l)
+		} else {
+			t.commit(ended[l], l.lastStepLocked())
+		}
+	}
+}
+
+// syncLines commits the lines of the tasks, all at once.
+func syncLines(ctx context.Context, batch []task) error {
+	lines := map[*line]struct{}{}
+	for _, k := range batch {
+		lines[k.line.root()] = struct{}{}
+	}
+	failed := make(chan error, len(lines))
+	for l := range lines {
+		go func() { failed <- l.sync(ctx) }()
+	}
+	var first error
+	for range lines {
+		if err := <-failed; err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
 }
 
 func (l *line) lastStepLocked() *step {
@@ -98,10 +151,6 @@ func (l *line) drop(ctx context.Context, pins []tine.Epoch, p tine.Epoch) error 
 	after, upTo := reclaim.DropInterval(pins, p)
 	look := kv.Born{After: after, UpTo: upTo}
 	if i, _ := slices.BinarySearch(pins, p); i < len(pins) {
-		// Versions added above the pin before it was released are in the store.
-		if err := l.sync(ctx); err != nil {
-			return err
-		}
 		above := kv.Born{After: p, UpTo: pins[i]}
 		fewer, err := l.fewerRows(look, above)
 		if err != nil {
@@ -180,7 +229,7 @@ func (l *line) freeBorn(ctx context.Context, look, free kv.Born) error {
 			cursor = next
 		}
 	}
-	return l.sync(ctx) // what was freed is durable before the task is forgotten
+	return nil
 }
 
 func (l *line) strataNow() []*stratum {

@@ -70,24 +70,43 @@ func (j *janitor) stop() {
 func (j *janitor) run(ctx context.Context, thorough bool) error {
 	j.work.Lock()
 	defer j.work.Unlock()
-	failed := map[*tree]error{} // left alone for this pass: a damaged tree must not starve the others
-	var first error
-	for {
-		busy := false
-		for _, t := range j.engine.loadedTrees() {
-			for failed[t] == nil {
-				select {
-				case <-j.quit:
-					return nil
-				case <-ctx.Done():
-					return context.Cause(ctx)
-				default:
+	p := pass{janitor: j, failed: map[*tree]error{}}
+	if err := p.tidy(ctx); err != nil {
+		return err
+	}
+	for _, t := range j.engine.loadedTrees() {
+		if stop, err := j.stopped(ctx); stop {
+			return err
+		}
+		if err := t.repack(ctx, &p, thorough); err != nil {
+			return err
+		}
+	}
+	return p.first
+}
+
+// pass is one run of the janitor.
+type pass struct {
+	*janitor
+	failed map[*tree]error // left alone for this pass: a damaged tree must not starve the others
+	first  error           // of them
+}
+
+// tidy does all work but repacking. The error says why it had to end; what
+// failed in a tree is in the pass.
+func (p *pass) tidy(ctx context.Context) error {
+	for busy := true; busy; {
+		busy = false
+		for _, t := range p.engine.loadedTrees() {
+			for p.failed[t] == nil {
+				if stop, err := p.stopped(ctx); stop {
+					return err
 				}
-				did, err := j.step(ctx, t)
+				did, err := p.step(ctx, t)
 				if err != nil {
-					failed[t] = err
-					first = cmp.Or(first, err)
-					j.engine.Logger.Error("background work of a tree failed", "tree", t.id.String(), "error", err)
+					p.failed[t] = err
+					p.first = cmp.Or(p.first, err)
+					p.engine.Logger.Error("background work of a tree failed", "tree", t.id.String(), "error", err)
 				}
 				if !did {
 					break
@@ -95,14 +114,21 @@ func (j *janitor) run(ctx context.Context, thorough bool) error {
 				busy = true
 			}
 		}
-		if !busy {
-			break
-		}
 	}
-	if err := j.repackAll(ctx, thorough); err != nil {
-		return err
+	return nil
+}
+
+// stopped reports whether the work is to end: the engine closes, which is no
+// error, or the context is done.
+func (j *janitor) stopped(ctx context.Context) (bool, error) {
+	select {
+	case <-j.quit:
+		return true, nil
+	case <-ctx.Done():
+		return true, context.Cause(ctx)
+	default:
+		return false, nil
 	}
-	return first
 }
 
 // chores marks the kinds of background work that may be waiting in a tree, so
@@ -146,9 +172,10 @@ func (t *tree) findLine(chore uint32, want func(*line) bool) *line {
 // step does one piece of work in a tree; false if there is none.
 func (j *janitor) step(ctx context.Context, t *tree) (bool, error) {
 	for _, piece := range []func() (bool, error){
-		func() (bool, error) { return t.foldOne(ctx) }, // first: all else gets dearer with every stratum
+		func() (bool, error) { return t.foldOne(ctx, false) }, // first: all else gets dearer with every stratum
 		func() (bool, error) { return t.absorbOne(ctx) },
-		func() (bool, error) { return t.runTask(ctx) },
+		func() (bool, error) { return t.runTasks(ctx) },
+		func() (bool, error) { return t.foldOne(ctx, true) },
 		func() (bool, error) { return t.reapOne(ctx) },
 		func() (bool, error) { return false, t.pruneAliases(ctx) },
 		func() (bool, error) { return t.commitOne(ctx) },

@@ -92,11 +92,8 @@ func (t *tree) reapOne(ctx context.Context) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if !more {
-			return true, l.sync(ctx)
-		}
-		if err := l.sync(ctx); err != nil {
-			return false, err
+		if err := l.syncPast(ctx, 1); err != nil || !more {
+			return err == nil, err
 		}
 	}
 }

@@ -10,18 +10,6 @@ import (
 	"tine.dev/tine/internal/tine"
 )
 
-// repackAll repacks the trees in which enough bytes are dead. What is dead is
-// not tracked range by range, which would cost every overwrite a row: one scan
-// over the tree's chunk rows finds what is named, for all candidates at once.
-func (j *janitor) repackAll(ctx context.Context, thorough bool) error {
-	for _, t := range j.engine.loadedTrees() {
-		if err := t.repack(ctx, thorough); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // worthRepack: dead bytes of a tree that start a scan.
 const worthRepackBytes = 32 << 20
 
@@ -54,7 +42,13 @@ func (t *tree) candidates(thorough bool) map[*segInfo][]segment.Range {
 	return found
 }
 
-func (t *tree) repack(ctx context.Context, thorough bool) error {
+// repack writes anew the segments of a tree that are worth it, if enough bytes
+// are dead. What is dead is not tracked range by range, which would cost every
+// overwrite a row: one scan over the tree's chunk rows finds what is named, for
+// all candidates at once. Between two segments the pass does what else has come
+// up: copying takes seconds, and look-ups get dearer while lines wait to be
+// joined.
+func (t *tree) repack(ctx context.Context, p *pass, thorough bool) error {
 	found := t.candidates(thorough)
 	if len(found) == 0 {
 		return nil
@@ -63,14 +57,13 @@ func (t *tree) repack(ctx context.Context, thorough bool) error {
 		return err
 	}
 	for info, live := range found {
-		select {
-		case <-t.engine.janitor.quit:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		default:
+		if stop, err := p.stopped(ctx); stop {
+			return err
 		}
 		if err := t.repackOne(info, live); err != nil {
+			return err
+		}
+		if err := p.tidy(ctx); err != nil {
 			return err
 		}
 	}
@@ -138,6 +131,9 @@ func (l *line) names(info *segInfo) bool {
 func (t *tree) repackOne(info *segInfo, live []segment.Range) error {
 	old := *info.loc.Load()
 	l := info.line.root()
+	if !l.names(info) {
+		return nil // it went while others were repacked
+	}
 	slices.SortFunc(live, func(a, b segment.Range) int {
 		if a.Off < b.Off {
 			return -1

@@ -4,8 +4,8 @@
 // the disks, removes what a crash left half done, brings the mounts back, and
 // only then says that it is ready: in the log, to systemd (sd_notify) and at
 // /readyz. From the moment the socket exists /healthz answers, and every other
-// call is told that the server is starting, so that a client never mistakes a
-// long recovery for a missing server.
+// call waits some seconds and is then told that the server is starting, so that
+// a client never mistakes a long recovery for a missing server.
 //
 // Stopping goes the other way: no new calls, running ones get some time,
 // imports are cancelled, mounts are taken away (also where they are in use;

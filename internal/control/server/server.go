@@ -63,7 +63,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer l.release()
 
-	s := &server{Options: o, gate: newGate(), started: time.Now()}
+	s := &server{Options: o, gate: newGate(patience), started: time.Now()}
 	s.http = &http.Server{
 		Handler:           httpapi.OnlyPeers(uint32(os.Geteuid()), s.gate),
 		ConnContext:       httpapi.WithPeer,

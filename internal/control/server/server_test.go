@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -241,7 +242,7 @@ func TestServiceManagerIsTold(t *testing.T) {
 }
 
 func TestGate(t *testing.T) {
-	g := newGate()
+	g := newGate(0)
 	ask := func(path string) (int, string) {
 		w := &recorder{header: http.Header{}}
 		r, err := http.NewRequest(http.MethodGet, path, nil)
@@ -266,6 +267,37 @@ func TestGate(t *testing.T) {
 	g.set(nil, "stopping")
 	check("/healthz", 200, "stopping")
 	check("/v1/disks", 503, "stopping")
+}
+
+func TestCallsWaitForAServerThatStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(time.Minute)
+		ask := func() *recorder {
+			r, err := http.NewRequest(http.MethodGet, "/v1/disks", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := &recorder{header: http.Header{}}
+			go g.ServeHTTP(w, r)
+			synctest.Wait()
+			return w
+		}
+		w := ask()
+		if w.status != 0 || w.body.Len() > 0 {
+			t.Fatalf("answered while the server was starting: %d %s", w.status, w.body.String())
+		}
+		time.Sleep(time.Minute) // of the bubble's clock
+		synctest.Wait()
+		if w.status != 503 {
+			t.Errorf("after its patience: %d %s; want 503", w.status, w.body.String())
+		}
+		w = ask()
+		g.set(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "served") }), "ready")
+		synctest.Wait()
+		if w.body.String() != "served" {
+			t.Errorf("once ready: %d %s", w.status, w.body.String())
+		}
+	})
 }
 
 type recorder struct {

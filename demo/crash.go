@@ -115,6 +115,11 @@ func writeSyncedFile(dir, name string, data []byte) error {
 	if err != nil {
 		return err
 	}
+	return syncDir(dir)
+}
+
+// syncDir makes the names in a directory durable.
+func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -123,7 +128,8 @@ func writeSyncedFile(dir, name string, data []byte) error {
 }
 
 // commitOften makes git commits until the disk goes away. Git is told to sync
-// all that a commit is made of before it says that it is made.
+// all that a commit is made of, but renames the branch into place last, and
+// leaves the directory that it does this in to the next one who syncs.
 func (s *story) commitOften(p *promises) error {
 	for i := 0; ; i++ {
 		note := filepath.Join(s.work, "src", "text", "template", "NOTES")
@@ -138,6 +144,9 @@ func (s *story) commitOften(p *promises) error {
 		}
 		commit, err := s.git(s.work, "rev-parse", "HEAD")
 		if err != nil {
+			return err
+		}
+		if err := syncDir(filepath.Join(s.work, ".git", "refs", "heads")); err != nil {
 			return err
 		}
 		p.add("", "", commit)

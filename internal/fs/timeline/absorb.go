@@ -187,30 +187,29 @@ func (c *line) mergeSegments(l *line) {
 	if len(l.space.segs) > len(c.space.segs) {
 		l.space.segs, c.space.segs = c.space.segs, l.space.segs
 	}
-	for id, info := range l.space.segs {
-		if c.space.segs == nil {
-			c.space.segs = map[tine.SegmentID]*segInfo{}
-		}
-		c.space.segs[id] = info
+	for _, info := range l.space.segs {
+		c.space.segs = with(c.space.segs, info)
 	}
 	l.space.segs = nil
 	l.space.mu.Lock()
-	full := l.space.full
+	full, unnamed := l.space.full, l.space.unnamed
 	if w := l.space.writer; w != nil {
 		full = append(full, segmentEnd{l.space.info, w, w.End()})
 	}
-	l.space.writer, l.space.info, l.space.full = nil, nil, nil
+	l.space.writer, l.space.info, l.space.full, l.space.unnamed = nil, nil, nil, nil
 	l.space.mu.Unlock()
-	if len(full) == 0 {
-		return
-	}
 	c.space.mu.Lock()
 	c.space.full = append(c.space.full, full...)
+	for _, info := range unnamed {
+		c.space.unnamed = with(c.space.unnamed, info)
+	}
 	c.space.mu.Unlock()
 	for _, f := range full {
 		c.open.touch(f.info.id) // the next commit seals them, and there is to be one
 	}
-	c.tree.todo.add(choreCommit)
+	if len(full) > 0 {
+		c.tree.todo.add(choreCommit)
+	}
 }
 
 // foldOne moves the rows of a stratum into its neighbour, smaller into

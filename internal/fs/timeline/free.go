@@ -399,13 +399,14 @@ func (t *tree) remove(r *rows, l *line) {
 	for _, s := range l.strata {
 		r.delPrefix(s.id[:])
 	}
-	var dead []deadSegment
-	for id, info := range l.space.segs {
-		r.del(t.key(record.IDKey(record.TableSegment, id)))
-		r.del(t.key(record.IDKey(record.TableLive, id)))
-		r.delPrefix(t.prefix(record.IDKey(record.TableTail, id)))
-		r.delPrefix(t.prefix(record.IDKey(record.TablePiece, id)))
-		dead = append(dead, deadSegment{id, info.loc.Load().Generation})
+	l.space.mu.Lock()
+	dead := l.space.takeAll()
+	l.space.mu.Unlock()
+	for _, d := range dead {
+		r.del(t.key(record.IDKey(record.TableSegment, d.id)))
+		r.del(t.key(record.IDKey(record.TableLive, d.id)))
+		r.delPrefix(t.prefix(record.IDKey(record.TableTail, d.id)))
+		r.delPrefix(t.prefix(record.IDKey(record.TablePiece, d.id)))
 	}
 	r.del(t.key(record.IDKey(record.TableTimeline, l.id)))
 	for _, id := range l.aka {
@@ -413,17 +414,8 @@ func (t *tree) remove(r *rows, l *line) {
 		delete(t.aliases, id)
 	}
 	last := l.lastStep()
-	l.space.mu.Lock()
-	if w := l.space.writer; w != nil {
-		w.Abandon()
-		if l.space.segs[w.ID()] == nil {
-			dead = append(dead, deadSegment{w.ID(), 0})
-		}
-	}
-	l.space.writer, l.space.info = nil, nil
-	l.space.mu.Unlock()
 	l.open.finish(nil) // whoever still waits for it waits for nothing
-	l.space.segs, l.open, l.counters.dirty = nil, newLayer(l, l.epoch), false
+	l.open, l.counters.dirty = newLayer(l, l.epoch), false
 	delete(t.lines, l.id)
 	delete(t.headless, l)
 	l.mu.Unlock()

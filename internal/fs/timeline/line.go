@@ -74,11 +74,16 @@ type committer struct {
 
 // space is what a line writes to, and the segments it owns.
 type space struct {
-	mu     sync.Mutex // guards writer and unhardened; held during Append
+	mu     sync.Mutex // guards all but segs; held during Append
 	writer *segment.Writer
 	info   *segInfo
 	full   []segmentEnd                // earlier writers of this line not yet sealed
 	segs   map[tine.SegmentID]*segInfo // guarded by line.mu
+
+	// unnamed are those that no row has named: a write was given up after its
+	// data was staged, or has not come that far. A commit gives them a row all
+	// the same, so they must go with the line.
+	unnamed map[tine.SegmentID]*segInfo
 }
 
 // segInfo is what a tree knows of a segment.

@@ -67,6 +67,7 @@ func (l *line) appendData(p []byte) (*segInfo, int64, error) {
 		l.tree.segMu.Lock()
 		l.tree.segs[id] = info
 		l.tree.segMu.Unlock()
+		l.space.unnamed = with(l.space.unnamed, info)
 		l.space.writer, l.space.info = w, info
 	}
 	off, err := l.space.writer.Append(p)
@@ -98,10 +99,42 @@ func (e *Engine) takeRoom(n int64) error {
 
 // adopt makes the segment one of the line's, when a row first names it.
 func (t *Txn) adopt(info *segInfo) {
-	if t.line.space.segs == nil {
-		t.line.space.segs = map[tine.SegmentID]*segInfo{}
+	l := t.line
+	if l.space.segs[info.id] == info {
+		return
 	}
-	t.line.space.segs[info.id] = info
+	l.space.segs = with(l.space.segs, info)
+	l.space.mu.Lock()
+	delete(l.space.unnamed, info.id)
+	l.space.mu.Unlock()
+}
+
+// with adds a segment to a set, which may be nil.
+func with(segs map[tine.SegmentID]*segInfo, info *segInfo) map[tine.SegmentID]*segInfo {
+	if segs == nil {
+		segs = map[tine.SegmentID]*segInfo{}
+	}
+	segs[info.id] = info
+	return segs
+}
+
+// takeAll empties the space and returns all its segments, whether a row names
+// them or not. space.mu is held, and line.mu.
+func (s *space) takeAll() []deadSegment {
+	var dead []deadSegment
+	for _, segs := range []map[tine.SegmentID]*segInfo{s.segs, s.unnamed} {
+		for id, info := range segs {
+			dead = append(dead, deadSegment{id, info.loc.Load().Generation})
+		}
+	}
+	for _, f := range s.full {
+		f.w.Abandon()
+	}
+	if s.writer != nil {
+		s.writer.Abandon()
+	}
+	s.writer, s.info, s.full, s.segs, s.unnamed = nil, nil, nil, nil, nil
+	return dead
 }
 
 // sealSegment ends a segment that takes no more bytes. It runs in the line's

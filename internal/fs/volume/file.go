@@ -24,7 +24,7 @@ func (s *Session) Create(c Cred, parent Node, name string, mode uint32, excl boo
 		a, n, err := s.create(c, parent, name, what)
 		if tine.KindOf(err) == tine.KindExists && !excl {
 			if a, n, err = s.Lookup(parent, name); err == nil {
-				f, err := s.Open(n)
+				f, err := s.open(n)
 				if tine.KindOf(err) == tine.KindStale {
 					continue // removed between the two: make it
 				}
@@ -59,8 +59,17 @@ func (s *Session) Tmpfile(c Cred, parent Node, mode uint32) (*File, Attr, Node, 
 	return f, a, n, err
 }
 
-// Open opens a regular file.
+// Open opens a regular file. Its client has then been told of all that other
+// sessions have written before.
 func (s *Session) Open(n Node) (*File, error) {
+	f, err := s.open(n)
+	if err == nil {
+		s.catchUp()
+	}
+	return f, err
+}
+
+func (s *Session) open(n Node) (*File, error) {
 	f := &File{s: s}
 	err := s.look(n, func(v meta.View, gen uint32) error {
 		f.n = Node{gen, n.Ino}

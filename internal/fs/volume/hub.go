@@ -109,6 +109,7 @@ type queue struct {
 	mu     sync.Mutex
 	ready  *sync.Cond
 	items  []queued
+	busy   bool // something taken from items is being delivered
 	closed bool
 	done   chan struct{}
 }
@@ -128,9 +129,11 @@ func newQueue(deliver func(Invalidation)) *queue {
 		defer close(q.done)
 		for {
 			q.mu.Lock()
+			q.busy = false
 			for len(q.items) == 0 && !q.closed {
 				q.ready.Wait()
 			}
+			q.busy = true
 			items := q.items
 			q.items = nil
 			closed := q.closed
@@ -175,6 +178,34 @@ func (q *queue) mark() <-chan struct{} {
 	q.ready.Signal()
 	return m
 }
+
+// idle reports that all that was ever queued has been delivered.
+func (q *queue) idle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.items) == 0 && !q.busy
+}
+
+// catchUp waits until the session's client has been told of all that the others
+// have done so far. Who opens a file or is given a lock relies on seeing what
+// was written before: close-to-open, and a lock that means something. It is
+// called where the client's kernel holds no lock of its own that delivery
+// could need; should that be wrong somewhere, the wait is short.
+func (s *Session) catchUp() {
+	if s.queue == nil || s.hub.count.Load() < 2 || s.queue.idle() {
+		return
+	}
+	limit := time.NewTimer(catchUpLimit)
+	defer limit.Stop()
+	select {
+	case <-s.queue.mark():
+	case <-s.queue.done:
+	case <-limit.C:
+	}
+}
+
+// catchUpLimit is the time within which other clients learn of a change (S2).
+const catchUpLimit = 100 * time.Millisecond
 
 // drain waits until every session has been told of all that was queued for it.
 // A client that does not take it in time is left to learn later.

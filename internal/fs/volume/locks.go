@@ -212,7 +212,7 @@ func (s *Session) SetLock(ctx context.Context, n Node, l Lock, wait bool) error 
 	if err != nil {
 		return err
 	}
-	return s.hub.locks.set(ctx, lockKey{n, false}, lockOwner{s, l.Owner}, l, wait)
+	return s.lock(ctx, lockKey{n, false}, l, wait)
 }
 
 // Flock takes or gives back a whole-file lock, as flock(2).
@@ -222,7 +222,16 @@ func (s *Session) Flock(ctx context.Context, n Node, owner uint64, k LockKind, w
 		return err
 	}
 	l := Lock{Kind: k, Start: 0, End: 1<<63 - 1, Owner: owner}
-	return s.hub.locks.set(ctx, lockKey{n, true}, lockOwner{s, owner}, l, wait)
+	return s.lock(ctx, lockKey{n, true}, l, wait)
+}
+
+// lock sets a lock. Its holder sees all that was written under it before.
+func (s *Session) lock(ctx context.Context, k lockKey, l Lock, wait bool) error {
+	err := s.hub.locks.set(ctx, k, lockOwner{s, l.Owner}, l, wait)
+	if err == nil && l.Kind != Unlock {
+		s.catchUp()
+	}
+	return err
 }
 
 // ReleaseOwner gives back all byte ranges of an owner on a file: what close(2)

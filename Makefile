@@ -8,6 +8,7 @@
 #   make test       all tests, in their short form
 #   make demo       the whole product in one story, at most five minutes
 #   make prove-NAME the long form of one proof: sim, crash, posix, workloads, scale, ...
+#   make prove-fresh demo and test on a new minimal Debian 12, made for the occasion
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -30,16 +31,18 @@ FUZZ_TIME ?= 5s
 PROVE_TIMEOUT ?= 12h
 PROVE_FLAGS ?=
 SIM_ROUNDS ?= 500
+CRASH_CUTS ?= 100000
 
 # Everything downloaded that is not a Go module is kept here.
 export TINE_CACHE ?= $(CURDIR)/.cache
 export GO
 export CGO_ENABLED ?= 0
 
-.PHONY: build test race fuzz lint demo bench prove-sim clean
+.PHONY: build test race fuzz lint demo bench prove-sim prove-fresh clean
 
 # The version is the one that git knows: a tag, or the last tag and the commit.
 build:
+	.ci/setup
 	$(GO) build -trimpath -buildvcs=auto -o $(BIN) ./cmd/tine
 	@echo "built $(BIN) $$($(BIN) version | head -n 1)"
 
@@ -54,6 +57,7 @@ race:
 
 # go test fuzzes one target of one package a run.
 fuzz:
+	.ci/setup
 	@for dir in $$(grep -rlE '^func Fuzz[A-Z]' --include='*_test.go' . | xargs -r -n 1 dirname | sort -u); do \
 	  for target in $$($(GO) test -list '^Fuzz' $$dir | grep '^Fuzz'); do \
 	    echo "fuzz $$dir $$target for $(FUZZ_TIME)"; \
@@ -62,22 +66,33 @@ fuzz:
 	done
 
 lint:
+	.ci/setup
 	@unformatted=$$(gofmt -l */); \
 	if [ -n "$$unformatted" ]; then echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet $(PKGS)
 	$(GO) tool staticcheck $(PKGS)
 
-demo:
+demo: build
 	.ci/setup fuse
 	$(GO) build -o bin/demo ./demo
-	bin/demo $(DEMO_FLAGS)
+	bin/demo -tine $(BIN) $(DEMO_FLAGS)
 
 bench:
 	.ci/setup fuse sqlite3
 	$(BENCH) $(BENCH_FLAGS)
 
 prove-sim:
+	.ci/setup
 	$(GO) test -v -count=1 -timeout $(PROVE_TIMEOUT) ./internal/sim/... -sim.rounds=$(SIM_ROUNDS) $(PROVE_FLAGS)
+
+prove-fresh:
+	test/fresh/run
+
+# Power cuts: of the simulated world, then of the real program's recorded writes.
+prove-crash:
+	.ci/setup fuse
+	$(GO) test -v -count=1 -timeout $(PROVE_TIMEOUT) -run 'TestCuts$$' ./internal/sim -sim.cuts=$(CRASH_CUTS)
+	$(GO) test -v -count=1 -timeout $(PROVE_TIMEOUT) ./test/crash/... -long $(PROVE_FLAGS)
 
 # The long form of the suite in test/NAME. Each suite says with -h what can be
 # set: make prove-scale PROVE_FLAGS=-files=100000

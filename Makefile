@@ -19,10 +19,11 @@ BIN ?= bin/tine
 BENCH ?= $(GO) run ./bench
 BENCH_FLAGS ?=
 DEMO_FLAGS ?=
+RELEASE_FLAGS ?=
 
 # All packages, and those in which many goroutines work at once.
 PKGS ?= ./...
-RACE_PKGS ?= ./internal/fs/timeline/... ./internal/fs/segment/... ./internal/fs/volume/... ./internal/fs/fusefs/...
+RACE_PKGS ?= ./internal/fs/timeline/... ./internal/fs/stratum/... ./internal/fs/usage/... ./internal/fs/segment/... ./internal/fs/volume/... ./internal/fs/fusefs/...
 RACE_FLAGS ?=
 
 TEST_FLAGS ?=
@@ -38,7 +39,7 @@ export TINE_CACHE ?= $(CURDIR)/.cache
 export GO
 export CGO_ENABLED ?= 0
 
-.PHONY: build test race fuzz lint demo bench prove-sim prove-fresh clean
+.PHONY: build test race fuzz lint demo bench prove-sim prove-fresh release clean
 
 # The version is the one that git knows: a tag, or the last tag and the commit.
 build:
@@ -100,6 +101,11 @@ prove-%:
 	.ci/setup fuse sqlite3 node gcc
 	$(GO) test -v -count=1 -timeout $(PROVE_TIMEOUT) ./test/$*/... -long $(PROVE_FLAGS)
 
+# What is published, in dist/: the static program in a tar file, a Debian
+# package, SHA256SUMS. The same source gives the same bytes.
+release:
+	$(GO) run ./packaging/release -go $(GO) -out dist $(RELEASE_FLAGS)
+
 clean:
-	rm -rf bin .cache test/workloads/testdata/npm/node_modules
+	rm -rf bin dist .cache test/workloads/testdata/npm/node_modules
 	$(GO) clean -testcache

@@ -38,7 +38,9 @@ func NewClient(socket, author string) *Client {
 		socket: socket,
 		author: author,
 		http: &http.Client{
-			Transport: &http.Transport{DialContext: dial, DisableCompression: true},
+			// A server that is starting lets an upload wait for some seconds
+			// before it answers.
+			Transport: &http.Transport{DialContext: dial, DisableCompression: true, ExpectContinueTimeout: time.Minute},
 			// The API never redirects; a redirect is a name that the path swallowed.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
@@ -112,26 +114,31 @@ func path(segments ...string) (string, error) {
 // send makes the request and returns the answer of a successful call. The
 // caller closes its body. Every error is an *Error.
 func (c *Client) send(ctx context.Context, method string, query url.Values, body any, segments ...string) (*http.Response, error) {
-	p, err := path(segments...)
-	if err != nil {
-		return nil, err
-	}
-	u := url.URL{Scheme: "http", Host: "tine", RawQuery: query.Encode()}
 	var r io.Reader
+	h := http.Header{}
 	if body != nil {
 		b, err := json.Marshal(body)
 		if err != nil {
 			return nil, &Error{Kind: kindInternal, Message: "encode the request: " + err.Error()}
 		}
 		r = bytes.NewReader(b)
+		h.Set("Content-Type", "application/json")
 	}
-	req, err := http.NewRequestWithContext(ctx, method, u.Scheme+"://"+u.Host+p+"?"+u.RawQuery, r)
+	return c.sendBody(ctx, method, query, r, h, segments...)
+}
+
+// sendBody is send with a body of any kind.
+func (c *Client) sendBody(ctx context.Context, method string, query url.Values, body io.Reader, h http.Header, segments ...string) (*http.Response, error) {
+	p, err := path(segments...)
+	if err != nil {
+		return nil, err
+	}
+	u := url.URL{Scheme: "http", Host: "tine", RawQuery: query.Encode()}
+	req, err := http.NewRequestWithContext(ctx, method, u.Scheme+"://"+u.Host+p+"?"+u.RawQuery, body)
 	if err != nil {
 		return nil, &Error{Kind: kindInvalid, Message: err.Error()}
 	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
+	req.Header = h
 	if c.author != "" {
 		req.Header.Set("Tine-Author", url.QueryEscape(c.author))
 	}
@@ -201,9 +208,10 @@ func (c *Client) cutOff(ctx context.Context, err error) error {
 
 // readError turns a failed answer into an *Error.
 func readError(resp *http.Response) error {
-	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	// Not to the end of the answer: that of an upload which is refused comes
+	// before the server has given up waiting for the rest of it.
 	e := &Error{}
-	if err == nil && json.Unmarshal(b, e) == nil && e.Kind != "" {
+	if json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(e) == nil && e.Kind != "" {
 		return e
 	}
 	return &Error{Kind: kindInternal, Message: fmt.Sprintf("the server answered %s with something that is not an error of tine", resp.Status),

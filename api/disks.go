@@ -32,7 +32,13 @@ func (c *Client) ImportDisk(ctx context.Context, name, dir string, fn func(Impor
 	if err != nil {
 		return out, err
 	}
-	err = c.lines(ctx, resp, func(b []byte) (bool, error) {
+	err = c.importLines(ctx, resp, &out, fn)
+	return out, err
+}
+
+// importLines reads the answer of an import.
+func (c *Client) importLines(ctx context.Context, resp *http.Response, out *ImportDone, fn func(ImportLine)) error {
+	return c.lines(ctx, resp, func(b []byte) (bool, error) {
 		var l ImportLine
 		if err := json.Unmarshal(b, &l); err != nil {
 			return false, c.cutOff(ctx, err)
@@ -41,13 +47,12 @@ func (c *Client) ImportDisk(ctx context.Context, name, dir string, fn func(Impor
 		case l.Error != nil:
 			return true, l.Error
 		case l.Done != nil:
-			out = *l.Done
+			*out = *l.Done
 			return true, nil
 		}
 		fn(l)
 		return false, nil
 	})
-	return out, err
 }
 
 // Disks lists the disks, or those in the trash.

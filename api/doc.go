@@ -4,10 +4,11 @@
 //
 // The API is JSON over HTTP under /v1. Every failure has one shape, Error: a
 // kind from a closed list, a message, and often a hint that says what to do.
-// Decide on the kind, never on the message. Two calls answer with a stream of
+// Decide on the kind, never on the message. Some calls answer with a stream of
 // JSON lines, because their results may be long: a diff and an import. The
 // last line of a stream says that it is complete; a stream without it was cut
-// off.
+// off. An export answers with a tar archive and says in a trailer that it is
+// complete.
 //
 // The socket is the authentication: the server asks the kernel which user is
 // at the other end, and serves root and its own user. The client asks the same

@@ -9,6 +9,12 @@ const (
 	WaitDurable  = "durable"
 )
 
+// What a kernel keeps of a mount.
+const (
+	CacheNormal = "normal"
+	CacheNone   = "none"
+)
+
 // Name is the body of calls that take a new name.
 type Name struct {
 	Name string `json:"name" doc:"1 to 128 letters, digits, '.', '_' and '-', starting with a letter, a digit or '_'"`
@@ -26,6 +32,7 @@ type NewForks struct {
 	Checkpoint string   `json:"checkpoint,omitempty" doc:"Fork this checkpoint instead of the head"`
 	Names      []string `json:"names" nullable:"false" minItems:"1" maxItems:"1000"`
 	Wait       string   `json:"wait,omitempty" enum:"runnable,durable" default:"durable"`
+	TTLSeconds int64    `json:"ttl_seconds,omitempty" minimum:"0" doc:"Remove the forks to the trash after so long; 0: never. One in use stays until it is not"`
 }
 
 // RollbackTo names the checkpoint to go back to.
@@ -44,6 +51,9 @@ type NewMount struct {
 	Ref      string `json:"ref" doc:"DISK or DISK@CHECKPOINT"`
 	Dir      string `json:"dir" doc:"An existing directory, as an absolute path"`
 	ReadOnly bool   `json:"read_only,omitempty"`
+	MountOptions
+	External bool `json:"external,omitempty" doc:"mount(8) asks: the mount comes back after a restart of the server, but not of the machine, and umount(8) takes it away for good"`
+	Staged   bool `json:"staged,omitempty" doc:"With external, where an automounter waits at the directory: the server mounts at a directory of its own, which the answer names, and the caller shows that at dir by a bind mount within a minute"`
 }
 
 // ImportFrom names the directory to copy into a new disk.

@@ -15,6 +15,8 @@ type Disk struct {
 	Mounts   []string   `json:"mounts" nullable:"false" doc:"The directories at which the disk, or a checkpoint of it, is mounted"`
 	Epoch    uint64     `json:"epoch" doc:"Grows with every checkpoint and fork"`
 	Depth    int        `json:"depth" doc:"How many lines a read may have to ask: 1 for a disk that was not forked"`
+	Quota    *Quota     `json:"quota,omitempty" doc:"What bounds the disk; absent if nothing does"`
+	Policy   *Policy    `json:"policy,omitempty" doc:"What the server does with the disk by itself; absent if nothing. Its checkpoints are only in the answer of getPolicy"`
 }
 
 // Checkpoint is an immutable, named state of a disk.
@@ -39,9 +41,9 @@ type Rollback struct {
 // Usage is the space that a disk takes.
 type Usage struct {
 	Disk         string `json:"disk"`
-	LogicalBytes int64  `json:"logical_bytes" doc:"The bytes of data that its files hold"`
-	UniqueBytes  int64  `json:"unique_bytes" doc:"What removing the disk with its checkpoints would free"`
-	SharedBytes  int64  `json:"shared_bytes" doc:"What it shares with other disks"`
+	LogicalBytes int64  `json:"logical_bytes" doc:"The bytes of data that its files hold; what two files share by reflink counts twice"`
+	UniqueBytes  int64  `json:"unique_bytes" doc:"The bytes of data that removing the disk with its checkpoints would free, each counted once"`
+	SharedBytes  int64  `json:"shared_bytes" doc:"Of the logical bytes, those that removing it would not free: others hold them as well"`
 	Inodes       int64  `json:"inodes" doc:"Files, directories and other inodes"`
 }
 
@@ -86,13 +88,23 @@ type ForestNode struct {
 	Auto    bool      `json:"auto" doc:"A checkpoint that tine took before a rollback or promote"`
 }
 
+// MountOptions say how the kernel shows a disk.
+type MountOptions struct {
+	Cache      string   `json:"cache,omitempty" enum:"normal,none" doc:"none: the kernel keeps no names, attributes or pages, so it never shows what another mount has just changed; slower. Default: normal"`
+	Writeback  bool     `json:"writeback,omitempty" doc:"The kernel gathers small writes before it passes them on. The mount must have the disk for itself, and a crash can lose writes in another order than that in which they were made"`
+	AllowOther bool     `json:"allow_other,omitempty" doc:"Let other users than the server's in, as the modes of the files decide. A server of root always does; for another user /etc/fuse.conf must say user_allow_other"`
+	Disable    []string `json:"disable,omitempty" nullable:"false" doc:"Kernel features to do without, as an old kernel would; all is all of them"`
+}
+
 // Mount is a directory at which the server shows a disk.
 type Mount struct {
 	Ref      string `json:"ref" doc:"DISK or DISK@CHECKPOINT" example:"work"`
 	Dir      string `json:"dir" example:"/mnt/work"`
 	ReadOnly bool   `json:"read_only"`
-	State    string `json:"state" enum:"mounted,down,failed" doc:"down: unmounted from outside; failed: could not be restored at the server's start. Both are tried again at its next start"`
-	Error    string `json:"error,omitempty" doc:"Why the mount failed"`
+	MountOptions
+	State string `json:"state" enum:"mounted,down,failed" doc:"down: unmounted from outside; failed: could not be restored at the server's start. Both are tried again at its next start"`
+	Error string `json:"error,omitempty" doc:"Why the mount failed"`
+	Own   string `json:"own,omitempty" doc:"Of a staged mount, in the answer that made it: where the server has mounted"`
 }
 
 // Server describes the running server.
@@ -136,8 +148,9 @@ type ImportNote struct {
 
 // ImportDone ends a complete import.
 type ImportDone struct {
-	Disk   Disk           `json:"disk"`
-	Totals ImportProgress `json:"totals"`
+	Disk       Disk           `json:"disk"`
+	Totals     ImportProgress `json:"totals"`
+	Checkpoint string         `json:"checkpoint,omitempty" doc:"What the disk was before the import, if it was not empty"`
 }
 
 // ImportLine is one line of an import's answer: progress, a note, the end, or

@@ -42,6 +42,7 @@ func (w *world) spawn() *process {
 	p := &process{cmd: exec.Command(os.Args[0], "serve", "--data", w.cfg.Data, "--socket", w.cfg.Socket)}
 	p.cmd.Env = append(os.Environ(), "TINE_TEST_RUN=1", "NOTIFY_SOCKET="+notify)
 	p.cmd.Stderr = &p.stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a service has it; see TestAutomount
 	if err := p.cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"tine.dev/tine/api"
+	"tine.dev/tine/internal/control/config"
 )
 
 func (c *cli) diskCommand() *cobra.Command {
@@ -14,22 +16,30 @@ func (c *cli) diskCommand() *cobra.Command {
 }
 
 func (c *cli) diskCreate() *cobra.Command {
-	var from, fromDir string
+	var from, fromDir, quotaBytes, quotaInodes string
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create a disk: empty, as a fork, or from a directory",
 		Long: "Create a disk. It is empty, or a fork of another disk or checkpoint (--from), or a copy\n" +
 			"of a directory of the server's machine (--from-dir). The disk is durable when the command\n" +
 			"returns. An import that fails or is interrupted leaves no disk behind.",
-		Example: "  tine disk create work\n  tine disk create try --from work@before\n  tine disk create base --from-dir /srv/project",
+		Example: "  tine disk create work\n  tine disk create small --quota-bytes 10G\n  tine disk create try --from work@before\n  tine disk create base --from-dir /srv/project",
 		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case fromDir != "":
 				return c.importDir(cmd.Context(), args[0], fromDir)
 			case from != "":
-				return c.fork(cmd.Context(), from, args, api.WaitDurable)
+				return c.fork(cmd.Context(), from, args, api.WaitDurable, 0)
 			}
-			d, err := c.client().CreateDisk(cmd.Context(), args[0])
+			bytes, err := quotaFlag(cmd, "quota-bytes", quotaBytes, config.ParseSize)
+			if err != nil {
+				return err
+			}
+			inodes, err := quotaFlag(cmd, "quota-inodes", quotaInodes, parseCount)
+			if err != nil {
+				return err
+			}
+			d, err := c.client().CreateDiskWithin(cmd.Context(), args[0], newQuota(bytes, inodes))
 			if err != nil {
 				return err
 			}
@@ -39,7 +49,10 @@ func (c *cli) diskCreate() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&from, "from", "", "fork this DISK or DISK@CHECKPOINT")
 	cmd.Flags().StringVar(&fromDir, "from-dir", "", "copy this directory")
-	cmd.MarkFlagsMutuallyExclusive("from", "from-dir")
+	cmd.Flags().StringVar(&quotaBytes, "quota-bytes", "", "of an empty disk: the most bytes of data, such as 10G")
+	cmd.Flags().StringVar(&quotaInodes, "quota-inodes", "", "of an empty disk: the most inodes")
+	cmd.MarkFlagsMutuallyExclusive("from", "from-dir", "quota-bytes")
+	cmd.MarkFlagsMutuallyExclusive("from", "from-dir", "quota-inodes")
 	c.completeFlag(cmd, "from", c.completeRef)
 	must(cmd.MarkFlagDirname("from-dir"))
 	return cmd
@@ -80,11 +93,18 @@ func (c *cli) diskTable(ds []api.Disk, deleted bool) {
 		}
 		rows = append(rows, []string{d.Name, at(d.Created), dash(d.Origin), last})
 	}
-	title := "MOUNTED ON"
+	titles := []string{"NAME", "CREATED", "FORKED FROM", "MOUNTED ON"}
 	if deleted {
-		title = "DELETED"
+		titles[3] = "DELETED"
 	}
-	c.table([]string{"NAME", "CREATED", "FORKED FROM", title}, rows)
+	if slices.ContainsFunc(ds, func(d api.Disk) bool { return d.Policy != nil && d.Policy.Expires != nil }) {
+		titles = append(titles, "REMOVED AT")
+		for i, d := range ds {
+			_, ends, _ := policyFields(d.Policy)
+			rows[i] = append(rows[i], dash(ends))
+		}
+	}
+	c.table(titles, rows)
 }
 
 // shownDisk is the answer of `disk show`.
@@ -108,9 +128,13 @@ func (c *cli) diskShow() *cobra.Command {
 				return err
 			}
 			return c.print(shownDisk{d, u}, func() {
+				bytes, inodes := quotaFields(d.Quota)
+				checkpoints, ends, failure := policyFields(d.Policy)
 				c.fields("name", d.Name, "id", d.ID, "created", at(d.Created), "forked from", d.Origin,
 					"mounted on", strings.Join(d.Mounts, ", "), "in use by", strings.Join(d.Sessions, ", "),
 					"files", plural(u.Inodes, "inode"), "data", size(u.LogicalBytes), "of its own", size(u.UniqueBytes), "shared", size(u.SharedBytes),
+					"quota of data", bytes, "quota of inodes", inodes,
+					"checkpoints", checkpoints, "removed at", ends, "policy failed", failure,
 					"timeline", d.Timeline, "tree", d.Tree)
 			})
 		},

@@ -26,6 +26,7 @@ const (
 	exitIO          = 11
 	exitVersion     = 12
 	exitUnsupported = 13
+	exitDamaged     = 14
 	exitInterrupted = 130
 )
 
@@ -45,6 +46,7 @@ const exitCodesHelp = `The exit codes of tine, which stay as they are:
    11  a device failed, or data is damaged or lost
    12  written by another version of tine
    13  not supported here
+   14  the check could be made, and found errors
   130  interrupted`
 
 // exitCode is the one table from kinds of error to exit codes.

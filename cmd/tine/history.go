@@ -113,30 +113,39 @@ func (c *cli) checkpointRemove() *cobra.Command {
 }
 
 func (c *cli) forkCommand() *cobra.Command {
-	var wait string
+	var wait, ttl string
 	cmd := &cobra.Command{
 		Use: "fork DISK[@CHECKPOINT] NEW...", Short: "Make disks that start as another one",
 		Long: "Make one or more disks that start as a disk is now, or as a checkpoint of it: all of them or none.\n" +
 			"It costs the same however much the disk holds. Neither side sees the other's later writes.",
-		Example: "  tine fork work try-1\n  tine fork work@before try-1 try-2 try-3",
+		Example: "  tine fork work try-1\n  tine fork work@before try-1 try-2 try-3\n  tine fork work scratch --ttl 2h",
 		Args:    arguments(2, -1), ValidArgsFunction: c.once(c.completeRef),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkWait(cmd, wait); err != nil {
 				return err
 			}
-			return c.fork(cmd.Context(), args[0], args[1:], wait)
+			var seconds int64
+			if ttl != "" {
+				n, err := spanFlag(cmd, "ttl", ttl)
+				if err != nil {
+					return err
+				}
+				seconds = *n
+			}
+			return c.fork(cmd.Context(), args[0], args[1:], wait, seconds)
 		},
 	}
 	c.waitFlag(cmd, &wait)
+	cmd.Flags().StringVar(&ttl, "ttl", "", "remove the forks to the trash after so long, such as 2h; one in use stays until it is not")
 	return cmd
 }
 
-func (c *cli) fork(ctx context.Context, from string, names []string, wait string) error {
+func (c *cli) fork(ctx context.Context, from string, names []string, wait string, ttlSeconds int64) error {
 	disk, checkpoint, named := strings.Cut(from, "@")
 	if named && checkpoint == "" {
 		return &usageError{"tine fork", "the checkpoint name in " + from + " is empty"}
 	}
-	ds, err := c.client().Fork(ctx, disk, api.NewForks{Checkpoint: checkpoint, Names: names, Wait: wait})
+	ds, err := c.client().Fork(ctx, disk, api.NewForks{Checkpoint: checkpoint, Names: names, Wait: wait, TTLSeconds: ttlSeconds})
 	if err != nil {
 		return err
 	}

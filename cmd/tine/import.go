@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"tine.dev/tine/api"
@@ -34,6 +35,32 @@ type progress struct {
 	cli   *cli
 	start time.Time
 	shown bool
+
+	mu     sync.Mutex
+	queued []api.ImportNote // of another goroutine, for printQueued
+}
+
+// queue keeps a note that comes while another goroutine shows progress.
+func (p *progress) queue(path, text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.queued = append(p.queued, api.ImportNote{Path: path, Note: text})
+}
+
+func (p *progress) printQueued() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.queued {
+		p.line(api.ImportLine{Note: &p.queued[i]})
+	}
+	p.queued = nil
+}
+
+// bytes shows how much has come.
+func (p *progress) bytes(n int64) {
+	rate := float64(n) / max(time.Since(p.start).Seconds(), 0.001)
+	fmt.Fprintf(p.cli.env.stderr, "\r\x1b[K%s, %s/s", size(n), size(int64(rate)))
+	p.shown = true
 }
 
 func (p *progress) line(l api.ImportLine) {

@@ -11,6 +11,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 )
 
@@ -23,5 +24,8 @@ func main() {
 	// The first signal asks to stop; after it the default is back, so that a
 	// second one ends the process at once.
 	context.AfterFunc(ctx, stop)
+	if filepath.Base(os.Args[0]) == mountHelperName {
+		os.Exit(mountHelper(ctx, realEnvironment(), os.Args[1:]))
+	}
 	os.Exit(run(ctx, realEnvironment(), os.Args[1:]))
 }

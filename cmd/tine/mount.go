@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,26 +15,33 @@ import (
 )
 
 func (c *cli) mountCommand() *cobra.Command {
-	var readOnly bool
+	var n api.NewMount
 	cmd := &cobra.Command{
 		Use: "mount DISK[@CHECKPOINT] DIR", Short: "Show a disk or checkpoint in a directory",
 		Long: "Mount a disk, or read-only a checkpoint of it, on an existing directory. The mount is\n" +
 			"recorded: it comes back whenever the server starts, until `tine umount`.",
-		Example: "  tine mount work /mnt/work\n  tine mount work@before /mnt/before\n  tine mount --read-only work /mnt/look",
-		Args:    arguments(2, 2), ValidArgsFunction: c.refThenDir,
+		Example: "  tine mount work /mnt/work\n  tine mount work@before /mnt/before\n  tine mount --read-only work /mnt/look\n" +
+			"  tine mount --cache none work /mnt/shared",
+		Args: arguments(2, 2), ValidArgsFunction: c.refThenDir,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dir, err := absolute(args[1])
-			if err != nil {
+			var err error
+			n.Ref = args[0]
+			if n.Dir, err = absolute(args[1]); err != nil {
 				return err
 			}
-			m, err := c.client().Mount(cmd.Context(), api.NewMount{Ref: args[0], Dir: dir, ReadOnly: readOnly})
+			m, err := c.client().Mount(cmd.Context(), n)
 			if err != nil {
 				return err
 			}
 			return c.print(m, func() { c.say("mounted %s on %s", m.Ref, m.Dir) })
 		},
 	}
-	cmd.Flags().BoolVar(&readOnly, "read-only", false, "refuse every change through this mount")
+	f := cmd.Flags()
+	f.BoolVar(&n.ReadOnly, "read-only", false, "refuse every change through this mount")
+	f.StringVar(&n.Cache, "cache", api.CacheNormal, "normal, or none: keep nothing in the kernel, for disks that many mounts write")
+	f.BoolVar(&n.Writeback, "writeback", false, "let the kernel gather small writes; the mount must have the disk for itself")
+	f.BoolVar(&n.AllowOther, "allow-other", false, "let other users in, if the server is not root's and /etc/fuse.conf permits it")
+	f.StringSliceVar(&n.Disable, "disable", nil, "do without these kernel features, as an old kernel would (`FEATURE,...`; all)")
 	return cmd
 }
 
@@ -100,10 +108,7 @@ func (c *cli) mountsCommand() *cobra.Command {
 			return c.print(api.MountList{Mounts: ms}, func() {
 				rows := make([][]string, 0, len(ms))
 				for _, m := range ms {
-					mode, state := "rw", m.State
-					if m.ReadOnly {
-						mode = "ro"
-					}
+					mode, state := mountMode(m), m.State
 					if m.Error != "" {
 						state += ": " + m.Error
 					}
@@ -113,6 +118,27 @@ func (c *cli) mountsCommand() *cobra.Command {
 			})
 		},
 	}
+}
+
+// mountMode is how a disk is mounted, as mount(8) would say it.
+func mountMode(m api.Mount) string {
+	words := []string{"rw"}
+	if m.ReadOnly {
+		words[0] = "ro"
+	}
+	if m.Cache == api.CacheNone {
+		words = append(words, "cache=none")
+	}
+	if m.Writeback {
+		words = append(words, "writeback")
+	}
+	if m.AllowOther {
+		words = append(words, "allow_other")
+	}
+	if len(m.Disable) > 0 {
+		words = append(words, "without "+strings.Join(m.Disable, " "))
+	}
+	return strings.Join(words, ",")
 }
 
 func (c *cli) syncCommand() *cobra.Command {

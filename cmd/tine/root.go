@@ -72,9 +72,11 @@ func (c *cli) root() *cobra.Command {
 
 	root.AddGroup(&cobra.Group{ID: "disks", Title: "Disks:"}, &cobra.Group{ID: "history", Title: "History:"},
 		&cobra.Group{ID: "look", Title: "Looking:"}, &cobra.Group{ID: "server", Title: "Server:"})
-	group(root, "disks", c.diskCommand(), c.mountCommand(), c.umountCommand(), c.mountsCommand(), c.syncCommand())
+	group(root, "disks", c.diskCommand(), c.mountCommand(), c.umountCommand(), c.mountsCommand(), c.syncCommand(), c.quotaCommand(), c.policyCommand(),
+		c.importCommand(), c.exportCommand(), c.cpCommand())
 	group(root, "history", c.checkpointCommand(), c.forkCommand(), c.rollbackCommand(), c.promoteCommand(), c.undoCommand())
-	group(root, "look", c.logCommand(), c.diffCommand(), c.duCommand(), c.treeCommand())
+	group(root, "look", c.logCommand(), c.diffCommand(), c.duCommand(), c.treeCommand(), c.topCommand(), c.eventsCommand())
+	group(root, "server", c.fsckCommand(), c.dumpCommand())
 	group(root, "server", c.serveCommand(), c.guardCommand(), c.doctorCommand(), c.versionCommand(), c.completionCommand())
 	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp})
 	root.SetHelpCommandGroupID("server")

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -64,6 +65,7 @@ type world struct {
 	cfg       config.Config
 	dir       string
 	env       map[string]string
+	stdin     io.Reader
 	stopServe func()
 }
 
@@ -110,7 +112,7 @@ func (w *world) run(line string) (code int, stdout, stderr string) {
 
 func (w *world) runContext(ctx context.Context, line string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	env := environment{stdout: &out, stderr: &errs, uid: os.Geteuid(), getenv: func(k string) string { return w.env[k] }}
+	env := environment{stdin: w.stdin, stdout: &out, stderr: &errs, uid: os.Geteuid(), getenv: func(k string) string { return w.env[k] }}
 	args := strings.Fields(strings.ReplaceAll(line, "DIR", w.dir))
 	for i, a := range args {
 		args[i] = strings.ReplaceAll(a, `""`, "")

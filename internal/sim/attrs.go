@@ -83,6 +83,10 @@ func (t *turn) xattrName() string {
 		return "user." + fmt.Sprintf("%0*d", tine.MaxXattrNameBytes-4, 7)
 	case 2:
 		return "security.capability"
+	case 3, 4, 5, 6:
+		return posix.AccessACL
+	case 7, 8, 9, 10:
+		return posix.DefaultACL
 	}
 	return fmt.Sprintf("user.x%d", t.r.IntN(4))
 }
@@ -90,7 +94,9 @@ func (t *turn) xattrName() string {
 func (t *turn) setXattr() error {
 	ino, name := t.pickNode(isAny), t.xattrName()
 	value := t.bytes(t.r.IntN(100))
-	if t.chance(3) {
+	if (name == posix.AccessACL || name == posix.DefaultACL) && t.chance(95) {
+		value = t.acl()
+	} else if t.chance(3) {
 		value = t.bytes(tine.MaxXattrValueBytes + t.r.IntN(2))
 	}
 	flags := pick(t.r, []uint32{0, 0, 0, posix.XattrCreate, posix.XattrReplace})
@@ -100,6 +106,21 @@ func (t *turn) setXattr() error {
 		return bad
 	}
 	return t.verify(ino)
+}
+
+// acl is an access control list, now and then one that is wrong.
+func (t *turn) acl() []byte {
+	perm := func() uint16 { return uint16(t.r.IntN(8)) }
+	entries := []posix.ACE{{Tag: posix.TagOwner, Perm: perm()}}
+	if t.chance(60) {
+		entries = append(entries, posix.ACE{Tag: posix.TagUser, Perm: perm(), ID: uint32(t.r.IntN(3))})
+	}
+	entries = append(entries, posix.ACE{Tag: posix.TagOwnerGroup, Perm: perm()})
+	if len(entries) > 2 != t.chance(5) {
+		entries = append(entries, posix.ACE{Tag: posix.TagMask, Perm: perm()})
+	}
+	entries = append(entries, posix.ACE{Tag: posix.TagOther, Perm: perm()})
+	return []byte(posix.EncodeACL(entries...))
 }
 
 func (t *turn) removeXattr() error {

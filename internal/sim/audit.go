@@ -19,12 +19,15 @@ import (
 // segment and the runs of every shared piece. A count that is wrong here is
 // data lost or space lost later, at a moment that tells nothing of the cause.
 type audit struct {
-	lines    map[tine.StratumID]tine.TimelineID
-	aliases  map[tine.TimelineID]tine.TimelineID
-	segments map[tine.SegmentID]record.Segment
-	live     map[tine.SegmentID]int64
-	pieces   map[tine.SegmentID][]auditPiece
-	chunks   map[auditKey][]auditVersion
+	disks     map[tine.DiskID]record.Disk
+	timelines map[tine.TimelineID]record.Timeline
+	lines     map[tine.StratumID]tine.TimelineID
+	aliases   map[tine.TimelineID]tine.TimelineID
+	segments  map[tine.SegmentID]record.Segment
+	live      map[tine.SegmentID]int64
+	pieces    map[tine.SegmentID][]auditPiece
+	chunks    map[auditKey][]auditVersion
+	orphans   map[auditKey][]auditVersion
 }
 
 type auditPiece struct{ off, len, runs int64 }
@@ -35,31 +38,49 @@ type auditKey struct {
 }
 
 type auditVersion struct {
-	birth tine.Epoch
-	xs    []record.Extent
+	birth  tine.Epoch
+	tomb   bool
+	inline string
+	xs     []record.Extent
 }
 
 // auditClone audits a copy of the file system, so that the one which the Host
 // will open stays as the crash left it.
 func (w *World) auditClone() error {
+	a, err := w.readClone()
+	if a == nil || err != nil {
+		return err
+	}
+	return a.compare()
+}
+
+// readClone reads the rows of a copy of the file system: nil if the crash came
+// before there were any.
+func (w *World) readClone() (*audit, error) {
 	clone := w.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(0, 0))})
 	if _, err := clone.Stat("/data/rows"); err != nil {
-		return nil // the crash came before there were any rows
+		return nil, nil
 	}
 	rows, err := pebble.Open(pebble.Options{Dir: "/data/rows", FS: clone, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return fmt.Errorf("opening the rows: %w", err)
+		return nil, fmt.Errorf("opening the rows: %w", err)
 	}
 	defer rows.Close()
-	a := &audit{lines: map[tine.StratumID]tine.TimelineID{}, aliases: map[tine.TimelineID]tine.TimelineID{},
+	a := &audit{disks: map[tine.DiskID]record.Disk{}, timelines: map[tine.TimelineID]record.Timeline{},
+		lines: map[tine.StratumID]tine.TimelineID{}, aliases: map[tine.TimelineID]tine.TimelineID{},
 		segments: map[tine.SegmentID]record.Segment{}, live: map[tine.SegmentID]int64{},
-		pieces: map[tine.SegmentID][]auditPiece{}, chunks: map[auditKey][]auditVersion{}}
+		pieces: map[tine.SegmentID][]auditPiece{}, chunks: map[auditKey][]auditVersion{}, orphans: map[auditKey][]auditVersion{}}
 	for _, pass := range []func([tine.IDSize]byte, record.Logical, tine.Epoch, []byte) error{a.treeRow, a.fileRow} {
 		if err := eachRow(rows, pass); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return a.compare()
+	for _, rows := range []map[auditKey][]auditVersion{a.chunks, a.orphans} {
+		for _, vs := range rows {
+			slices.SortFunc(vs, func(x, y auditVersion) int { return int(min(1, max(-1, int64(x.birth)-int64(y.birth)))) })
+		}
+	}
+	return a, nil
 }
 
 func eachRow(rows kv.Store, fn func([tine.IDSize]byte, record.Logical, tine.Epoch, []byte) error) error {
@@ -97,6 +118,11 @@ func (a *audit) treeRow(_ [tine.IDSize]byte, l record.Logical, _ tine.Epoch, v [
 			}
 			a.lines[s] = id
 		}
+		a.timelines[id] = t
+	case record.TableDisk:
+		d, err := record.DecodeDisk(v)
+		a.disks[id] = d
+		return err
 	case record.TableAlias:
 		t, err := record.DecodeAlias(v)
 		a.aliases[id] = t.Into
@@ -126,29 +152,33 @@ func (a *audit) fileRow(owner [tine.IDSize]byte, l record.Logical, birth tine.Ep
 	if !ok {
 		return fmt.Errorf("no timeline has its stratum %s", tine.StratumID(owner))
 	}
+	k, version := auditKey{line, l}, auditVersion{birth: birth, tomb: len(v) == 1 && v[0] == 0}
+	if l.Table() == record.TableOrphan {
+		a.orphans[k] = append(a.orphans[k], version)
+	}
 	if l.Table() != record.TableChunk {
 		return nil
 	}
-	version := auditVersion{birth: birth}
-	if len(v) != 1 || v[0] != 0 { // a tombstone
+	if !version.tomb {
 		c, err := record.DecodeChunk(v)
 		if err != nil {
 			return err
 		}
-		version.xs = c.Extents
+		version.inline, version.xs = string(c.Inline), c.Extents
 	}
 	for _, x := range version.xs {
 		if s, ok := a.segments[x.Segment]; !ok || x.Off+x.Len > s.End {
 			return fmt.Errorf("names bytes %d to %d of segment %s, which has %d (exists: %v)", x.Off, x.Off+x.Len, x.Segment, s.End, ok)
 		}
 	}
-	k := auditKey{line, l}
 	a.chunks[k] = append(a.chunks[k], version)
 	return nil
 }
 
-func (a *audit) owner(s tine.SegmentID) tine.TimelineID {
-	id := a.segments[s].Timeline
+func (a *audit) owner(s tine.SegmentID) tine.TimelineID { return a.resolve(a.segments[s].Timeline) }
+
+// resolve follows aliases to the timeline that an id means.
+func (a *audit) resolve(id tine.TimelineID) tine.TimelineID {
 	for {
 		into, ok := a.aliases[id]
 		if !ok {
@@ -163,7 +193,6 @@ func (a *audit) compare() error {
 	named := map[tine.SegmentID][]record.Extent{}
 	runs := map[tine.SegmentID][]int64{}
 	for k, vs := range a.chunks {
-		slices.SortFunc(vs, func(x, y auditVersion) int { return int(min(1, max(-1, int64(x.birth)-int64(y.birth)))) })
 		for seg, ps := range a.pieces {
 			if a.owner(seg) != k.line {
 				continue

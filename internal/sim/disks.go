@@ -11,13 +11,24 @@ import (
 	"tine.dev/tine/internal/tine"
 )
 
-const (
-	maxDisks       = 6
-	maxCheckpoints = 8 // of one disk
-)
+// maxDisks returns how many disks there may be at once.
+func (c *Config) maxDisks() int {
+	if c.Small {
+		return 4
+	}
+	return 6
+}
+
+// maxCheckpoints returns how many checkpoints one disk may have.
+func (c *Config) maxCheckpoints() int {
+	if c.Small {
+		return 3
+	}
+	return 8
+}
 
 func (t *turn) newDisk() error {
-	if len(t.disks) >= maxDisks {
+	if len(t.disks) >= t.cfg.maxDisks() {
 		return nil
 	}
 	return t.World.createDisk(t.r)
@@ -71,7 +82,7 @@ func (d *disk) pickCheckpoint(r *rand.Rand) *checkpoint {
 // fork makes one or two forks of a disk or of one of its checkpoints.
 func (t *turn) fork() error {
 	n := 1 + t.r.IntN(2)
-	if len(t.disks)+n > maxDisks {
+	if len(t.disks)+n > t.cfg.maxDisks() {
 		return nil
 	}
 	ref, state, next, at := volume.Ref{Disk: t.d.name}, t.d.fs.Tree, t.d.fs.NextIno, t.d.line.standing()
@@ -123,7 +134,7 @@ func (t *turn) checkpoint() error {
 	t.named++
 	name := fmt.Sprintf("cp%d", t.named)
 	var want error
-	if len(t.d.checkpoints) >= maxCheckpoints {
+	if len(t.d.checkpoints) >= t.cfg.maxCheckpoints() {
 		return t.removeCheckpoint()
 	}
 	if c := t.d.pickCheckpoint(t.r); c != nil && t.chance(8) {
@@ -318,7 +329,7 @@ func (t *turn) removeDisk() error {
 }
 
 func (t *turn) undelete() error {
-	if len(t.trash) == 0 || len(t.disks) >= maxDisks {
+	if len(t.trash) == 0 || len(t.disks) >= t.cfg.maxDisks() {
 		return nil
 	}
 	name := pick(t.r, t.trash).name

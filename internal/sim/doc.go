@@ -12,6 +12,11 @@
 // names or at any write. What is found after opening the clone must be a state
 // of each disk's own history, not older than what it was told is durable.
 //
+// A cut is a crash from which the run does not go on. So one run is crashed
+// hundreds of times: at named points, and before writes, flushes and changes of
+// names; with all, nothing or a random part lost of what was not flushed. Some of
+// the recoveries are cut in turn.
+//
 // Steps draw their randomness from (seed, number of the step), so leaving one
 // out does not change what the others are. That is what shrinks a failing run
 // to a few steps.

@@ -73,36 +73,6 @@ func (w *World) drain() error {
 	return w.onlyRootRows()
 }
 
-// purge removes a disk and checks that this frees what was said to be its own.
-func (w *World) purge(x *disk) error {
-	ctx := context.Background()
-	if err := w.host.ReclaimIdle(ctx); err != nil {
-		return err
-	}
-	u, err := w.host.Usage(ctx, caller, x.name)
-	if err != nil {
-		return err
-	}
-	before := w.host.Stats().LiveBytes
-	if _, err := w.host.RemoveDisk(ctx, caller, x.name, true); err != nil {
-		return err
-	}
-	if err := w.host.ReclaimIdle(ctx); err != nil {
-		return err
-	}
-	// Small files lie in rows, which are not among the live bytes.
-	freed, rows := before-w.host.Stats().LiveBytes, tine.InlineBytes*x.fs.Tree.Inodes
-	for _, c := range x.checkpoints {
-		rows += tine.InlineBytes * c.tree.Inodes
-	}
-	// Lines that become one can give back more than the disk itself held.
-	if u.Inodes != x.fs.Tree.Inodes || u.LogicalBytes < x.fs.Tree.Bytes || u.UniqueBytes > freed+rows {
-		return fmt.Errorf("its usage is %+v; it has %d inodes and %d bytes, and removing it freed %d bytes of segments",
-			u, x.fs.Tree.Inodes, x.fs.Tree.Bytes, freed)
-	}
-	return nil
-}
-
 // purgeTrash gives up a removed disk for good, out of the way of the name of
 // the one that stays.
 func (w *World) purgeTrash(d, x *disk) error {
@@ -118,7 +88,7 @@ func (w *World) purgeTrash(d, x *disk) error {
 	if _, err := w.host.UndeleteDisk(ctx, caller, x.name); err != nil {
 		return fmt.Errorf("undeleting %s: %w", x.name, err)
 	}
-	if _, err := w.host.RemoveDisk(ctx, caller, x.name, true); err != nil {
+	if err := w.purge(x); err != nil {
 		return fmt.Errorf("removing %s: %w", x.name, err)
 	}
 	return nil

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"tine.dev/tine/internal/tine"
 )
@@ -78,6 +79,7 @@ func (w *World) recordsDurable(g *grove, upTo int) {
 			d.floor = max(d.floor, i)
 		}
 	}
+	w.cuts.know(w)
 }
 
 // saw notes what a disk shows now, if that has changed.
@@ -100,6 +102,7 @@ func (w *World) durable(d *disk) {
 		return
 	}
 	d.floor = len(d.past) - 1
+	w.cuts.know(w)
 	g := w.groves[d.tree]
 	for i, r := range g.records {
 		if _, there := r.disks[d.id]; there {
@@ -122,12 +125,61 @@ func (w *World) settle() {
 			w.recorded(d.tree, true)
 		}
 	}
+	w.cuts.know(w)
+}
+
+// floors are what was known to be durable at some time: of each tree the newest
+// record, of each disk the oldest moment that a crash may leave. Immutable.
+type floors struct {
+	trees map[tine.TreeID]int
+	disks map[tine.DiskID]int
+}
+
+// floors returns what is known to be durable now.
+func (w *World) floors() *floors {
+	f := &floors{map[tine.TreeID]int{}, map[tine.DiskID]int{}}
+	for id, g := range w.groves {
+		f.trees[id] = g.floor
+		for _, r := range g.records { // those too that have been removed since
+			for _, d := range r.disks {
+				f.disks[d.d.id] = d.d.floor
+			}
+		}
+	}
+	return f
+}
+
+// tree returns the newest durable record of a tree; -1 if there is none, as of
+// a tree that was made later.
+func (f *floors) tree(id tine.TreeID) int {
+	if k, ok := f.trees[id]; ok {
+		return k
+	}
+	return -1
+}
+
+// find returns the newest record, not before the durable one, after which the
+// tree was what was found of it, and the moment of each disk. Record -1 is
+// before the tree was made.
+func (g *grove) find(found map[tine.DiskID]foundDisk, durable int, fl *floors) (int, map[tine.DiskID]moment, error) {
+	var why []string
+	for k := len(g.records) - 1; k >= max(0, durable); k-- {
+		moments, err := g.matches(k, found, fl)
+		if err == nil {
+			return k, moments, nil
+		}
+		why = append(why, fmt.Sprintf("the record of step %d: %v", g.records[k].seq, err))
+	}
+	if durable < 0 && len(found) == 0 {
+		return -1, nil, nil
+	}
+	return 0, nil, fmt.Errorf("no state of the history is what is left:\n%s", strings.Join(why, "\n"))
 }
 
 // matches tells whether what was found of a tree is what it was after record
 // k, with each disk as it was at one moment that it may go back to, and
 // returns those moments.
-func (g *grove) matches(k int, found map[tine.DiskID]foundDisk) (map[tine.DiskID]moment, error) {
+func (g *grove) matches(k int, found map[tine.DiskID]foundDisk, fl *floors) (map[tine.DiskID]moment, error) {
 	r := g.records[k]
 	floors := map[tine.DiskID]int{}
 	for _, earlier := range g.records[:k+1] {
@@ -149,7 +201,7 @@ func (g *grove) matches(k int, found map[tine.DiskID]foundDisk) (map[tine.DiskID
 		case f.name != d.name || f.deleted != d.deleted:
 			return nil, fmt.Errorf("disk %s (deleted: %v) was %s (deleted: %v)", f.name, f.deleted, d.name, d.deleted)
 		}
-		m, err := d.moment(f, max(floors[id], d.d.floor))
+		m, err := d.moment(f, max(floors[id], fl.disks[id]))
 		if err != nil {
 			return nil, err
 		}

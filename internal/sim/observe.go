@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"fmt"
 
 	"tine.dev/tine/internal/fs/volume"
@@ -229,6 +230,9 @@ func readAll(f *volume.File, off, length int64) ([]byte, error) {
 }
 
 func firstDifference(a, b []byte) int {
+	if bytes.Equal(a, b) {
+		return -1
+	}
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {
 			return i

@@ -46,29 +46,36 @@ func (w *World) recover() error {
 	w.note("crash %s", where)
 	w.crashes[strings.SplitN(where, ",", 2)[0]]++
 	w.abandon()
+	if err := w.checkCuts(); err != nil {
+		return err
+	}
 	w.host, w.mem = nil, clone
+	w.cuts.know(nil)
 	err := w.auditClone()
 	if err == nil {
 		err = w.open()
 	}
 	if err == nil {
-		var found map[tine.TreeID]map[tine.DiskID]foundDisk
-		if found, err = w.lookAround(); err == nil {
+		var found findings
+		if found, err = lookAround(w.host); err == nil {
 			err = w.judge(found)
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("after the crash %s: %w", where, err)
 	}
-	return nil
+	return w.checkCuts()
 }
 
+// findings is all that is there after a crash.
+type findings map[tine.TreeID]map[tine.DiskID]foundDisk
+
 // lookAround reads all disks and checkpoints.
-func (w *World) lookAround() (map[tine.TreeID]map[tine.DiskID]foundDisk, error) {
+func lookAround(h *volume.Host) (findings, error) {
 	ctx := context.Background()
-	found := map[tine.TreeID]map[tine.DiskID]foundDisk{}
+	found := findings{}
 	for _, deleted := range []bool{false, true} {
-		infos, err := w.host.Disks(ctx, caller, deleted)
+		infos, err := h.Disks(ctx, caller, deleted)
 		if err != nil {
 			return nil, fmt.Errorf("listing the disks: %w", err)
 		}
@@ -78,7 +85,7 @@ func (w *World) lookAround() (map[tine.TreeID]map[tine.DiskID]foundDisk, error) 
 			}
 			f := foundDisk{name: info.Name, deleted: !info.Deleted.IsZero(), checkpoints: map[string]posix.Tree{}}
 			if !f.deleted {
-				if err := w.lookAt(&f); err != nil {
+				if err := f.look(h); err != nil {
 					return nil, err
 				}
 			}
@@ -88,17 +95,17 @@ func (w *World) lookAround() (map[tine.TreeID]map[tine.DiskID]foundDisk, error) 
 	return found, nil
 }
 
-func (w *World) lookAt(f *foundDisk) error {
+func (f *foundDisk) look(h *volume.Host) error {
 	var err error
-	if f.tree, err = w.read(volume.Ref{Disk: f.name}); err != nil {
+	if f.tree, err = readAllOf(h, volume.Ref{Disk: f.name}); err != nil {
 		return err
 	}
-	cps, err := w.host.Checkpoints(context.Background(), caller, f.name)
+	cps, err := h.Checkpoints(context.Background(), caller, f.name)
 	if err != nil {
 		return fmt.Errorf("listing the checkpoints of %s: %w", f.name, err)
 	}
 	for _, c := range cps {
-		if f.checkpoints[c.Name], err = w.read(volume.Ref{Disk: f.name, Checkpoint: c.Name}); err != nil {
+		if f.checkpoints[c.Name], err = readAllOf(h, volume.Ref{Disk: f.name, Checkpoint: c.Name}); err != nil {
 			return err
 		}
 	}
@@ -106,9 +113,11 @@ func (w *World) lookAt(f *foundDisk) error {
 }
 
 // read attaches to a disk or checkpoint and reads all of it.
-func (w *World) read(ref volume.Ref) (posix.Tree, error) {
+func (w *World) read(ref volume.Ref) (posix.Tree, error) { return readAllOf(w.host, ref) }
+
+func readAllOf(h *volume.Host, ref volume.Ref) (posix.Tree, error) {
 	ctx := context.Background()
-	s, err := w.host.Attach(ctx, caller, ref, volume.AttachOptions{Label: "reader", ReadOnly: true})
+	s, err := h.Attach(ctx, caller, ref, volume.AttachOptions{Label: "reader", ReadOnly: true})
 	if err != nil {
 		return posix.Tree{}, fmt.Errorf("attaching to %s: %w", ref, err)
 	}
@@ -124,10 +133,11 @@ func (w *World) read(ref volume.Ref) (posix.Tree, error) {
 
 // judge finds, for each tree, the record up to which it was recovered and the
 // moment of each disk, and goes back to them.
-func (w *World) judge(found map[tine.TreeID]map[tine.DiskID]foundDisk) error {
+func (w *World) judge(found findings) error {
+	fl := w.floors()
 	w.disks, w.trash = nil, nil
 	for id, g := range w.groves {
-		if err := w.goBack(g, found[id]); err != nil {
+		if err := w.goBack(g, found[id], fl); err != nil {
 			return err
 		}
 		delete(found, id)
@@ -144,28 +154,20 @@ func (w *World) judge(found map[tine.TreeID]map[tine.DiskID]foundDisk) error {
 	return nil
 }
 
-func (w *World) goBack(g *grove, found map[tine.DiskID]foundDisk) error {
-	var why []string
-	for k := len(g.records) - 1; k >= max(0, g.floor); k-- {
-		moments, err := g.matches(k, found)
-		if err != nil {
-			why = append(why, fmt.Sprintf("the record of step %d: %v", g.records[k].seq, err))
-			continue
-		}
-		for id, r := range g.records[k].disks {
-			r.restore(moments[id])
-			if r.deleted {
-				w.trash = append(w.trash, r.d)
-			} else {
-				w.disks = append(w.disks, r.d)
-			}
-		}
-		return nil
+func (w *World) goBack(g *grove, found map[tine.DiskID]foundDisk, fl *floors) error {
+	k, moments, err := g.find(found, g.floor, fl)
+	if err != nil || k < 0 {
+		return err
 	}
-	if g.floor < 0 && len(found) == 0 {
-		return nil
+	for id, r := range g.records[k].disks {
+		r.restore(moments[id])
+		if r.deleted {
+			w.trash = append(w.trash, r.d)
+		} else {
+			w.disks = append(w.disks, r.d)
+		}
 	}
-	return fmt.Errorf("no state of the history is what is left:\n%s", strings.Join(why, "\n"))
+	return nil
 }
 
 // restore makes the disk what it was at a moment.

@@ -57,14 +57,15 @@ func (f *Failure) without(steps []int) *Failure {
 	return next
 }
 
-// way is the start of the error without its figures: two failures with the
-// same way are taken for the same.
+// way is the start of the error without its figures and ids, which are what has
+// a digit in it: two failures with the same way are taken for the same.
 func (f *Failure) way() string {
-	letters := strings.Map(func(r rune) rune {
-		if unicode.IsLetter(r) || r == ' ' {
-			return r
+	var words []string
+	for _, w := range strings.Fields(f.Err.Error()) {
+		if !strings.ContainsFunc(w, unicode.IsDigit) {
+			words = append(words, w)
 		}
-		return -1
-	}, f.Err.Error())
-	return letters[:min(90, len(letters))]
+	}
+	s := strings.Join(words, " ")
+	return s[:min(90, len(s))]
 }

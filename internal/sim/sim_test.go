@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"tine.dev/tine/internal/fs/crashpoint"
 )
 
@@ -42,14 +40,20 @@ func rounds(t *testing.T, cfg Config, steps, n int) {
 		if f == nil {
 			continue
 		}
-		t.Logf("seed %d fails at step %d: %v", cfg.Seed, f.Step, f.Err)
-		f = Shrink(f, *flagShrink)
-		t.Fatalf("%v\nreplay: go test ./internal/sim -count=1 -run '%s$' -sim.seed=%d -sim.steps=%d -sim.rounds=1 -sim.only=%s",
-			f, t.Name(), f.Config.Seed, f.Config.Steps, join(f.steps()))
+		failed(t, f)
 	}
 	if cfg.Crashes {
 		t.Logf("crashes: %v", crashes)
 	}
+}
+
+// failed looks for a shorter run that fails in the same way, and ends the test.
+func failed(t *testing.T, f *Failure) {
+	t.Helper()
+	t.Logf("seed %d fails at step %d: %v", f.Config.Seed, f.Step, f.Err)
+	f = Shrink(f, *flagShrink)
+	t.Fatalf("%v\nreplay: go test ./internal/sim -count=1 -run '%s$' -sim.seed=%d -sim.steps=%d -sim.rounds=1 -sim.only=%s",
+		f, t.Name(), f.Config.Seed, f.Config.Steps, join(f.steps()))
 }
 
 func skipAllBut(only string, steps int) map[int]bool {
@@ -106,36 +110,4 @@ func TestEveryPointHasAName(t *testing.T) {
 		}
 		seen[p.String()] = true
 	}
-}
-
-// lazy is a file system whose files say that they are flushed and are not.
-type lazy struct{ vfs.FS }
-
-type lazyFile struct{ vfs.File }
-
-func (lazyFile) Sync() error                           { return nil }
-func (lazyFile) SyncData() error                       { return nil }
-func (lazyFile) SyncTo(int64) (fullSync bool, _ error) { return true, nil }
-
-func (l lazy) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := l.FS.Create(name, c)
-	return lazyFile{f}, err
-}
-
-func (l lazy) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := l.FS.ReuseForWrite(from, to, c)
-	return lazyFile{f}, err
-}
-
-// TestMissingFlushesAreFound takes the flushing away. If the crash test did
-// not find that, it would find nothing.
-func TestMissingFlushesAreFound(t *testing.T) {
-	for seed := uint64(1); seed <= 20; seed++ {
-		f := Run(Config{Seed: seed, Steps: 1000, Crashes: true, Wrap: func(fs vfs.FS) vfs.FS { return lazy{fs} }})
-		if f != nil {
-			t.Logf("seed %d: %.300v", seed, f.Err)
-			return
-		}
-	}
-	t.Error("no run found it")
 }

@@ -149,6 +149,10 @@ func (t *turn) bytes(length int) []byte {
 // at which the engine changes its ways.
 func (t *turn) length() int {
 	switch n := t.r.IntN(100); {
+	case t.cfg.Small && n >= 93:
+		return 60<<10 + t.r.IntN(80<<10)
+	case t.cfg.Small && n >= 75:
+		return t.r.IntN(24 << 10)
 	case n < 40:
 		return t.r.IntN(64)
 	case n < 65:
@@ -173,7 +177,7 @@ func (t *turn) offset(size int64) int64 {
 		return size
 	case n < 75:
 		return t.r.Int64N(min(size, 1<<22) + 1)
-	case n < 82:
+	case n < 82, t.cfg.Small && n < 97:
 		return near(tine.InlineBytes)
 	case n < 90:
 		return near(tine.ChunkBytes)

@@ -34,6 +34,8 @@ type Config struct {
 	Drain     bool                // at the end, give up all but one disk and look for leaks
 	Logger    *slog.Logger        // of the Host; nil for none
 	Mutation  timeline.Mutation   // a deliberate fault in the engine
+	Cuts      bool                // crash as well at many moments from which the run does not go on; implies Crashes
+	Small     bool                // few disks and short files, so that reading all of them takes little time
 	Wrap      func(vfs.FS) vfs.FS // puts a layer over the file system; nil for none
 }
 
@@ -44,6 +46,7 @@ type World struct {
 	mem   *vfs.MemFS
 	host  *volume.Host
 	crash *crash
+	cuts  *cutter // nil: none
 
 	disks   []*disk // living
 	trash   []*disk
@@ -79,6 +82,9 @@ func Run(cfg Config) *Failure {
 
 func run(cfg Config) (*World, *Failure) {
 	w := &World{cfg: cfg, clock: NewClock(), mem: vfs.NewCrashableMem(), groves: map[tine.TreeID]*grove{}, crashes: map[string]int{}}
+	if cfg.Cuts {
+		w.cfg.Crashes, w.cuts = true, newCutter()
+	}
 	defer w.abandon()
 	if err := w.all(); err != nil {
 		return w, &Failure{cfg, w.seq, w.log, err}
@@ -99,9 +105,13 @@ func (w *World) all() error {
 			continue
 		}
 		w.seq = i
+		w.cuts.begin(w.cfg.Seed, i)
 		err := w.step(rand.New(rand.NewPCG(w.cfg.Seed, uint64(i))))
 		if w.crashed() {
 			err = w.recover()
+		}
+		if err == nil && w.cuts.due() {
+			err = w.checkCuts()
 		}
 		if err != nil {
 			return err
@@ -114,7 +124,10 @@ func (w *World) all() error {
 			return err
 		}
 	}
-	return w.finish()
+	if err := w.finish(); err != nil || w.cfg.Drain {
+		return err
+	}
+	return w.checkCuts()
 }
 
 // note adds a line to the log of what was done.
@@ -129,7 +142,7 @@ func (t *turn) note(format string, args ...any) {
 // open opens a Host on the file system in memory.
 func (w *World) open() error {
 	r := rand.New(rand.NewPCG(w.cfg.Seed, 1<<63))
-	w.crash = newCrash(w.mem)
+	w.crash = newCrash(w.mem, w.cuts)
 	fs := w.crash.fs()
 	if w.cfg.Wrap != nil {
 		fs = w.cfg.Wrap(fs)
@@ -138,7 +151,7 @@ func (w *World) open() error {
 		Dir: "/data", FS: fs, Crash: w.crash.at, Clock: w.clock.Now, Logger: w.cfg.Logger, CacheBytes: 4 << 20,
 		UndoKeep: undoKeep, TrashKeep: -1,
 		CommitInterval: pick(r, []time.Duration{-1, time.Millisecond, time.Second}),
-		SegmentBytes:   pick(r, []int64{0, 300 << 10, 2 << 20}),
+		SegmentBytes:   w.segmentBytes(r),
 		Manual:         r.IntN(2) == 0,
 		Mutation:       w.cfg.Mutation,
 	}
@@ -150,12 +163,23 @@ func (w *World) open() error {
 	return nil
 }
 
+func (w *World) segmentBytes(r *rand.Rand) int64 {
+	if w.cfg.Small {
+		return pick(r, []int64{0, 100 << 10, 300 << 10})
+	}
+	return pick(r, []int64{0, 300 << 10, 2 << 20})
+}
+
 // abandon closes the Host without a look at what comes of it.
 func (w *World) abandon() {
 	if w.host != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		_ = w.host.Close(ctx)
+		w.host = nil
+	}
+	if w.crash != nil {
+		w.crash.over()
 	}
 }
 
@@ -181,6 +205,12 @@ var diskChoices = []choice{
 	{3, (*turn).diff},
 }
 
+// rareChoices lead to the places that are passed least.
+var rareChoices = []choice{
+	{4, (*turn).reclaim}, {3, (*turn).rollback}, {2, (*turn).promote}, {2, (*turn).fork}, {2, (*turn).removeCheckpoint},
+	{4, (*turn).fsync}, {3, (*turn).write}, {2, (*turn).unlink},
+}
+
 func choose(r *rand.Rand, from []choice) func(*turn) error {
 	total := 0
 	for _, c := range from {
@@ -202,7 +232,7 @@ func (w *World) step(r *rand.Rand) error {
 	if r.IntN(250) == 0 {
 		return w.reopen()
 	}
-	if w.cfg.Crashes && r.IntN(60) == 0 {
+	if w.cfg.Crashes && r.IntN(60) == 0 || w.cfg.Cuts && r.IntN(30) == 0 {
 		w.crash.arm(r)
 	}
 	return w.turn(r)
@@ -223,6 +253,8 @@ func (w *World) turn(r *rand.Rand) error {
 	do := choose(r, fileChoices)
 	if !w.cfg.FilesOnly && r.IntN(6) == 0 {
 		do = choose(r, diskChoices)
+	} else if w.cfg.Cuts && r.IntN(5) == 0 {
+		do = choose(r, rareChoices)
 	}
 	l, fs, sum, unseen := t.d.line, t.d.fs, t.d.fs.Tree.Sum(), t.d.fs.Unseen
 	err := do(t)
@@ -324,12 +356,17 @@ func (w *World) reopen() error {
 		}
 		d.handles, d.sessions = nil, nil
 	}
-	if err := w.host.Close(context.Background()); err != nil {
+	h := w.host
+	w.host = nil
+	if err := h.Close(context.Background()); err != nil {
 		return fmt.Errorf("closing: %w", err)
 	}
-	w.host = nil
 	if w.crashed() {
 		return nil
+	}
+	w.crash.over()
+	if err := w.checkCuts(); err != nil {
+		return err
 	}
 	w.settle()
 	if err := w.auditClone(); err != nil {

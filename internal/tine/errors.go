@@ -25,7 +25,7 @@ const (
 	KindTooBig                        // EFBIG
 	KindTooManyLinks                  // EMLINK
 	KindNoSpace                       // ENOSPC
-	KindQuota                         // EDQUOT
+	KindQuota                         // ENOSPC: the disk is at its quota
 	KindReadOnly                      // EROFS
 	KindStale                         // ESTALE: the handle belongs to a state that was rolled back or lost
 	KindCorrupt                       // EIO: a checksum does not match (P5)

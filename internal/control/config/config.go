@@ -36,6 +36,8 @@ type Config struct {
 	UndoKeep       int           // automatic checkpoints to keep a disk; 0: the engine's default
 	TrashKeep      time.Duration // how long a removed disk can be undeleted; 0: the engine's default
 	StopTimeout    time.Duration // how long running calls and unmounts may take when stopping
+	Metrics        string        // TCP address at which metrics are served; empty: on the socket only
+	SlowOp         time.Duration // file operations that take so long are traced, if anything is; 0: none
 }
 
 // Setting is one line of the table of settings.
@@ -57,6 +59,8 @@ func Settings() []Setting {
 		{"commit-interval", "after how long a change is durable without fsync, such as 1s", span(func(c *Config) *time.Duration { return &c.CommitInterval })},
 		{"undo-keep", "automatic checkpoints kept for each disk", count(func(c *Config) *int { return &c.UndoKeep })},
 		{"trash-keep", "how long a removed disk can be undeleted, such as 168h", span(func(c *Config) *time.Duration { return &c.TrashKeep })},
+		{"metrics", "also serve metrics on this TCP address, such as :9464; without a host it is loopback", text(func(c *Config) *string { return &c.Metrics })},
+		{"slow-op", "file operations that take so long are traced, if OTEL_EXPORTER_OTLP_ENDPOINT is set; 0 for none", span(func(c *Config) *time.Duration { return &c.SlowOp })},
 		{"stop-timeout", "how long running calls and unmounts may take when the server stops", span(func(c *Config) *time.Duration { return &c.StopTimeout })},
 	}
 }
@@ -66,7 +70,7 @@ func Settings() []Setting {
 func Load(file string, flags map[string]string, getenv func(string) string, uid int) (Config, error) {
 	c := Config{
 		Data: DefaultData(getenv, uid), Socket: DefaultSocket(getenv, uid),
-		LogLevel: "info", LogFormat: "text", StopTimeout: 30 * time.Second,
+		LogLevel: "info", LogFormat: "text", StopTimeout: 30 * time.Second, SlowOp: 100 * time.Millisecond,
 	}
 	if file == "" {
 		file = getenv("TINE_CONFIG")

@@ -29,7 +29,7 @@ func TestWhichPlaceWins(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Config{Data: "/file", Socket: "/run/tine/tine.sock", CacheBytes: 9, LogLevel: "error", LogFormat: "text",
-		CommitInterval: 2 * time.Second, UndoKeep: 7, StopTimeout: 30 * time.Second}
+		CommitInterval: 2 * time.Second, UndoKeep: 7, StopTimeout: 30 * time.Second, SlowOp: 100 * time.Millisecond}
 	if c != want {
 		t.Errorf("got  %+v\nwant %+v", c, want)
 	}

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"reflect"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -30,6 +31,13 @@ func (c *calls) disk(d volume.DiskInfo) api.Disk {
 	out := api.Disk{
 		ID: d.ID.String(), Name: d.Name, Tree: d.Tree.String(), Timeline: d.Timeline.String(), Created: d.Created,
 		Origin: d.Origin, Sessions: d.Sessions, Mounts: c.Keeper.On(d.Name), Epoch: uint64(d.Epoch), Depth: d.Depth,
+	}
+	if d.Quota != (volume.Quota{}) {
+		out.Quota = &api.Quota{Bytes: d.Quota.Bytes, Inodes: d.Quota.Inodes}
+	}
+	if s := c.Policies.Of(d.ID); s.Policy != (volume.Policy{}) {
+		p := policyState(d.Name, s)
+		out.Policy = &p
 	}
 	if out.Sessions == nil {
 		out.Sessions = []string{}
@@ -103,7 +111,14 @@ func typeName(t uint8) string {
 }
 
 func mount(s keeper.Status) api.Mount {
-	return api.Mount{Ref: s.Ref().String(), Dir: s.Dir, ReadOnly: s.ReadOnly || s.Checkpoint != "", State: string(s.State), Error: s.Error}
+	o := api.MountOptions{Writeback: s.Writeback, AllowOther: s.AllowOther}
+	if s.CacheNone {
+		o.Cache = api.CacheNone
+	}
+	if s.Disable != "" {
+		o.Disable = strings.Split(s.Disable, ",")
+	}
+	return api.Mount{Ref: s.Ref().String(), Dir: s.Dir, ReadOnly: s.ReadOnly || s.Checkpoint != "", MountOptions: o, State: string(s.State), Error: s.Error}
 }
 
 func wait(s string) volume.Wait {

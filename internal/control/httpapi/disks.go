@@ -21,7 +21,11 @@ type (
 	}
 	createDisk struct {
 		By
-		Body api.Name
+		Body api.NewDisk
+	}
+	setQuota struct {
+		OnDisk
+		Body api.NewQuota
 	}
 	listDisks struct {
 		By
@@ -39,16 +43,19 @@ type (
 )
 
 func (c *calls) registerDisks(h huma.API) {
-	handle(h, call{id: "createDisk", method: http.MethodPost, path: "/disks", tag: tagDisks, summary: "Create an empty disk", status: http.StatusCreated}, c.createDisk)
-	handle(h, call{id: "listDisks", method: http.MethodGet, path: "/disks", tag: tagDisks, summary: "List the disks"}, c.listDisks)
-	handle(h, call{id: "getDisk", method: http.MethodGet, path: "/disks/{disk}", tag: tagDisks, summary: "Show a disk"}, c.getDisk)
-	handle(h, call{id: "removeDisk", method: http.MethodDelete, path: "/disks/{disk}", tag: tagDisks, summary: "Remove a disk",
+	handle(h, c, call{id: "createDisk", method: http.MethodPost, path: "/disks", tag: tagDisks, summary: "Create an empty disk", status: http.StatusCreated}, c.createDisk)
+	handle(h, c, call{id: "listDisks", method: http.MethodGet, path: "/disks", tag: tagDisks, summary: "List the disks"}, c.listDisks)
+	handle(h, c, call{id: "getDisk", method: http.MethodGet, path: "/disks/{disk}", tag: tagDisks, summary: "Show a disk"}, c.getDisk)
+	handle(h, c, call{id: "removeDisk", method: http.MethodDelete, path: "/disks/{disk}", tag: tagDisks, summary: "Remove a disk",
 		description: "A disk that is mounted or otherwise in use is not removed. Disks that were forked from it stay."}, c.removeDisk)
-	handle(h, call{id: "renameDisk", method: http.MethodPost, path: "/disks/{disk}/rename", tag: tagDisks, summary: "Rename a disk"}, c.renameDisk)
-	handle(h, call{id: "undeleteDisk", method: http.MethodPost, path: "/disks/{disk}/undelete", tag: tagDisks, summary: "Take a disk out of the trash"}, c.undeleteDisk)
-	handle(h, call{id: "syncDisk", method: http.MethodPost, path: "/disks/{disk}/sync", tag: tagDisks, summary: "Make durable all that has reached the server",
+	handle(h, c, call{id: "renameDisk", method: http.MethodPost, path: "/disks/{disk}/rename", tag: tagDisks, summary: "Rename a disk"}, c.renameDisk)
+	handle(h, c, call{id: "undeleteDisk", method: http.MethodPost, path: "/disks/{disk}/undelete", tag: tagDisks, summary: "Take a disk out of the trash"}, c.undeleteDisk)
+	handle(h, c, call{id: "syncDisk", method: http.MethodPost, path: "/disks/{disk}/sync", tag: tagDisks, summary: "Make durable all that has reached the server",
 		status: http.StatusNoContent}, c.syncDisk)
-	handle(h, call{id: "getUsage", method: http.MethodGet, path: "/disks/{disk}/usage", tag: tagDisks, summary: "The space that a disk takes"}, c.usage)
+	handle(h, c, call{id: "getQuota", method: http.MethodGet, path: "/disks/{disk}/quota", tag: tagDisks, summary: "What bounds a disk, and what counts against it"}, c.getQuota)
+	handle(h, c, call{id: "setQuota", method: http.MethodPut, path: "/disks/{disk}/quota", tag: tagDisks, summary: "Change what bounds a disk",
+		description: "A bound below what the disk holds refuses what makes it larger; removing and overwriting go on."}, c.setQuota)
+	handle(h, c, call{id: "getUsage", method: http.MethodGet, path: "/disks/{disk}/usage", tag: tagDisks, summary: "The space that a disk takes"}, c.usage)
 }
 
 func (c *calls) createDisk(ctx context.Context, in *createDisk) (*body[api.Disk], error) {
@@ -56,11 +63,41 @@ func (c *calls) createDisk(ctx context.Context, in *createDisk) (*body[api.Disk]
 	if err != nil {
 		return nil, err
 	}
-	d, err := c.Host.CreateDisk(ctx, who, in.Body.Name)
+	var q volume.Quota
+	if in.Body.Quota != nil {
+		q = volume.Quota{Bytes: in.Body.Quota.Bytes, Inodes: in.Body.Quota.Inodes}
+	}
+	d, err := c.Host.CreateDiskWithin(ctx, who, in.Body.Name, q)
 	if err != nil {
 		return nil, err
 	}
+	c.note(who, "disk-create", d.Name, "")
 	return answer(c.disk(d), nil)
+}
+
+func (c *calls) setQuota(ctx context.Context, in *setQuota) (*body[api.QuotaUse], error) {
+	who, err := in.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	u, err := c.Host.SetQuota(ctx, who, in.Disk, in.Body.Bytes, in.Body.Inodes)
+	if err == nil {
+		c.note(who, "disk-change", in.Disk, "quota")
+	}
+	return answer(quotaUse(in.Disk, u), err)
+}
+
+func (c *calls) getQuota(ctx context.Context, in *OnDisk) (*body[api.QuotaUse], error) {
+	who, err := in.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	u, err := c.Host.QuotaUse(ctx, who, in.Disk)
+	return answer(quotaUse(in.Disk, u), err)
+}
+
+func quotaUse(disk string, u volume.QuotaUse) api.QuotaUse {
+	return api.QuotaUse{Disk: disk, Quota: api.Quota{Bytes: u.Bytes, Inodes: u.Inodes}, UsedBytes: u.UsedBytes, UsedInodes: u.UsedInodes}
 }
 
 func (c *calls) listDisks(ctx context.Context, in *listDisks) (*body[api.DiskList], error) {
@@ -96,6 +133,7 @@ func (c *calls) renameDisk(ctx context.Context, in *renameDisk) (*body[api.Disk]
 	if err != nil {
 		return nil, err
 	}
+	c.note(who, "disk-rename", d.Name, "from "+in.Disk)
 	if err := c.Keeper.Renamed(in.Disk, d.Name); err != nil {
 		return nil, err
 	}
@@ -117,6 +155,11 @@ func (c *calls) removeDisk(ctx context.Context, in *removeDisk) (*body[api.Disk]
 		return nil, err
 	}
 	c.forget(in.Disk)
+	kind := "disk-remove"
+	if in.Purge {
+		kind = "disk-purge"
+	}
+	c.note(who, kind, in.Disk, "")
 	return answer(c.disk(d), nil)
 }
 
@@ -147,6 +190,8 @@ func (c *calls) undeleteDisk(ctx context.Context, in *OnDisk) (*body[api.Disk], 
 	if err != nil {
 		return nil, err
 	}
+	c.note(who, "disk-undelete", d.Name, "")
+	c.Policies.Wake()
 	return answer(c.disk(d), nil)
 }
 

@@ -15,8 +15,11 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"tine.dev/tine/api"
+	"tine.dev/tine/internal/control/events"
+	"tine.dev/tine/internal/control/exporter"
 	"tine.dev/tine/internal/control/importer"
 	"tine.dev/tine/internal/control/keeper"
+	"tine.dev/tine/internal/control/policy"
 	"tine.dev/tine/internal/fs/volume"
 	"tine.dev/tine/internal/tine"
 )
@@ -29,8 +32,17 @@ type Deps struct {
 	Host     *volume.Host
 	Keeper   *keeper.Keeper
 	Importer *importer.Importer
+	Exporter *exporter.Exporter
+	Policies *policy.Manager
+	Events   *events.Log
 	Server   api.Server // what the server says about itself
 	Log      *slog.Logger
+	// Watch, if set, is told of every call, and told of its end by what it
+	// returns: nil, or the error that the client gets. The call goes on with its
+	// context.
+	Watch func(ctx context.Context, id string) (context.Context, func(error))
+	// Metrics, if set, answers /metrics.
+	Metrics http.Handler
 }
 
 // New returns the handler of all calls under /v1 and of /openapi.json. Its
@@ -45,6 +57,9 @@ func New(d Deps) (http.Handler, error) {
 		w.Header().Set("Content-Type", "application/vnd.oai.openapi+json")
 		_, _ = w.Write(doc)
 	})
+	if d.Metrics != nil {
+		mux.Handle("GET /metrics", d.Metrics)
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, tine.Errorf(tine.KindNotFound, "there is no call %s %s", r.Method, r.URL.Path).
 			WithHint("GET /openapi.json describes the calls"))
@@ -78,6 +93,11 @@ func register(mux *http.ServeMux, c *calls) ([]byte, error) {
 	c.registerInspection(h)
 	c.registerMounts(h)
 	c.registerStreams(h)
+	c.registerArchives(h)
+	c.registerCheck(h)
+	c.registerPolicies(h)
+	c.registerEvents(h)
+	c.registerActivity(h)
 	// huma describes its own shape of errors, which reshape replaces.
 	delete(registry.Map(), "ErrorModel")
 	delete(registry.Map(), "ErrorDetail")
@@ -95,7 +115,10 @@ type calls struct{ Deps }
 type call struct {
 	id, method, path, tag, summary, description string
 	status                                      int
-	stream                                      any // the type of a line, for answers of JSON lines
+	stream                                      any    // the type of a line, for answers of JSON lines
+	answer                                      any    // the type of an answer that is written by hand
+	upload                                      string // the media type of a body that is read as it comes
+	download                                    string // the media type of an answer that is not JSON
 }
 
 func (c call) operation(h huma.API) huma.Operation {
@@ -119,13 +142,38 @@ func (c call) operation(h huma.API) huma.Operation {
 			Content:     map[string]*huma.MediaType{"application/x-ndjson": {Schema: schemaOf(registry, c.stream)}},
 		}
 	}
+	if c.answer != nil {
+		op.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{"application/json": {Schema: schemaOf(registry, c.answer)}}}
+	}
+	raw := func(mediaType string) map[string]*huma.MediaType {
+		return map[string]*huma.MediaType{mediaType: {Schema: &huma.Schema{Type: "string", Format: "binary"}}}
+	}
+	if c.download != "" {
+		op.Responses["200"] = &huma.Response{Description: "The bytes, as they are read", Content: raw(c.download)}
+	}
+	if c.upload != "" {
+		op.RequestBody = &huma.RequestBody{Description: "The bytes, read as they come", Required: true, Content: raw(c.upload)}
+	}
 	return op
 }
 
 // handle registers an operation whose errors are the engine's.
-func handle[I, O any](h huma.API, c call, fn func(context.Context, *I) (*O, error)) {
+func handle[I, O any](h huma.API, cs *calls, c call, fn func(context.Context, *I) (*O, error)) {
 	huma.Register(h, c.operation(h), func(ctx context.Context, in *I) (*O, error) {
+		ended := func(error) {}
+		if cs.Watch != nil {
+			ctx, ended = cs.Watch(ctx, c.id)
+		}
 		out, err := fn(ctx, in)
+		if s, ok := any(out).(*huma.StreamResponse); ok && err == nil {
+			write := s.Body
+			s.Body = func(hc huma.Context) {
+				defer ended(nil)
+				write(hc)
+			}
+			return out, nil
+		}
+		ended(err)
 		if err != nil {
 			return nil, toWire(err)
 		}

@@ -13,10 +13,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"tine.dev/tine/api"
+	"tine.dev/tine/internal/control/events"
+	"tine.dev/tine/internal/control/exporter"
 	"tine.dev/tine/internal/control/importer"
 	"tine.dev/tine/internal/control/keeper"
+	"tine.dev/tine/internal/control/policy"
 	"tine.dev/tine/internal/fs/volume"
 	"tine.dev/tine/internal/tine"
 )
@@ -42,7 +46,15 @@ func serve(t *testing.T) *http.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := New(Deps{Host: host, Keeper: k, Importer: im, Log: log})
+	p, err := policy.Open(policy.Options{Host: host, Clock: policy.SystemClock{}, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := exporter.Open(host, data, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := New(Deps{Exporter: x, Host: host, Keeper: k, Importer: im, Policies: p, Events: events.New(time.Now), Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

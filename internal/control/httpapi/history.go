@@ -37,19 +37,19 @@ type (
 
 func (c *calls) registerHistory(h huma.API) {
 	const disk = "/disks/{disk}"
-	handle(h, call{id: "createCheckpoint", method: http.MethodPost, path: disk + "/checkpoints", tag: tagHistory, summary: "Freeze a disk's state under a name",
+	handle(h, c, call{id: "createCheckpoint", method: http.MethodPost, path: disk + "/checkpoints", tag: tagHistory, summary: "Freeze a disk's state under a name",
 		status: http.StatusCreated}, c.createCheckpoint)
-	handle(h, call{id: "listCheckpoints", method: http.MethodGet, path: disk + "/checkpoints", tag: tagHistory, summary: "List a disk's checkpoints"}, c.listCheckpoints)
-	handle(h, call{id: "removeCheckpoint", method: http.MethodDelete, path: disk + "/checkpoints/{checkpoint}", tag: tagHistory, summary: "Remove a checkpoint",
+	handle(h, c, call{id: "listCheckpoints", method: http.MethodGet, path: disk + "/checkpoints", tag: tagHistory, summary: "List a disk's checkpoints"}, c.listCheckpoints)
+	handle(h, c, call{id: "removeCheckpoint", method: http.MethodDelete, path: disk + "/checkpoints/{checkpoint}", tag: tagHistory, summary: "Remove a checkpoint",
 		status: http.StatusNoContent}, c.removeCheckpoint)
-	handle(h, call{id: "fork", method: http.MethodPost, path: disk + "/forks", tag: tagHistory, summary: "Make disks that start as this one",
+	handle(h, c, call{id: "fork", method: http.MethodPost, path: disk + "/forks", tag: tagHistory, summary: "Make disks that start as this one",
 		description: "All forks are made, or none.", status: http.StatusCreated}, c.fork)
-	handle(h, call{id: "rollback", method: http.MethodPost, path: disk + "/rollback", tag: tagHistory, summary: "Go back to a checkpoint",
+	handle(h, c, call{id: "rollback", method: http.MethodPost, path: disk + "/rollback", tag: tagHistory, summary: "Go back to a checkpoint",
 		description: "Works on a mounted disk. The state before is kept as an automatic checkpoint, which is the undo."}, c.rollbackTo)
-	handle(h, call{id: "promote", method: http.MethodPost, path: disk + "/promote", tag: tagHistory, summary: "Make another disk become this fork",
+	handle(h, c, call{id: "promote", method: http.MethodPost, path: disk + "/promote", tag: tagHistory, summary: "Make another disk become this fork",
 		description: "The fork's name goes, and its checkpoints become the target's. Refused with the kind conflict when the target has changed since the fork, unless forced."}, c.promote)
-	handle(h, call{id: "undo", method: http.MethodPost, path: disk + "/undo", tag: tagHistory, summary: "Take back the last rollback or promote"}, c.undo)
-	handle(h, call{id: "getLog", method: http.MethodGet, path: disk + "/log", tag: tagHistory, summary: "A disk's history, oldest first"}, c.log)
+	handle(h, c, call{id: "undo", method: http.MethodPost, path: disk + "/undo", tag: tagHistory, summary: "Take back the last rollback or promote"}, c.undo)
+	handle(h, c, call{id: "getLog", method: http.MethodGet, path: disk + "/log", tag: tagHistory, summary: "A disk's history, oldest first"}, c.log)
 }
 
 func (c *calls) createCheckpoint(ctx context.Context, in *newCheckpoint) (*body[api.Checkpoint], error) {
@@ -61,6 +61,7 @@ func (c *calls) createCheckpoint(ctx context.Context, in *newCheckpoint) (*body[
 	if err != nil {
 		return nil, err
 	}
+	c.note(who, "checkpoint", in.Disk, cp.Name)
 	return answer(checkpoint(cp), nil)
 }
 
@@ -85,7 +86,11 @@ func (c *calls) removeCheckpoint(ctx context.Context, in *onCheckpoint) (*nothin
 	if err != nil {
 		return nil, err
 	}
-	return nil, c.Host.RemoveCheckpoint(ctx, who, in.Disk, in.Checkpoint)
+	if err := c.Host.RemoveCheckpoint(ctx, who, in.Disk, in.Checkpoint); err != nil {
+		return nil, err
+	}
+	c.note(who, "checkpoint-remove", in.Disk, in.Checkpoint)
+	return nil, nil
 }
 
 func (c *calls) fork(ctx context.Context, in *newForks) (*body[api.DiskList], error) {
@@ -93,9 +98,21 @@ func (c *calls) fork(ctx context.Context, in *newForks) (*body[api.DiskList], er
 	if err != nil {
 		return nil, err
 	}
+	ttl, err := span("ttl_seconds", &in.Body.TTLSeconds)
+	if err != nil {
+		return nil, err
+	}
 	ds, err := c.Host.Fork(ctx, who, volume.Ref{Disk: in.Disk, Checkpoint: in.Body.Checkpoint}, in.Body.Names, wait(in.Body.Wait))
 	if err != nil {
 		return nil, err
+	}
+	for _, d := range ds {
+		c.note(who, "fork", d.Name, "from "+d.Origin)
+	}
+	if *ttl > 0 {
+		if err := c.limitForks(ctx, who, in.Body.Names, *ttl); err != nil {
+			return nil, err
+		}
 	}
 	return answer(c.disks(ds), nil)
 }
@@ -109,6 +126,7 @@ func (c *calls) rollbackTo(ctx context.Context, in *rollbackTo) (*body[api.Rollb
 	if err != nil {
 		return nil, err
 	}
+	c.note(who, "rollback", in.Disk, "to "+in.Body.Checkpoint)
 	return answer(c.rollback(r), nil)
 }
 
@@ -125,6 +143,7 @@ func (c *calls) promote(ctx context.Context, in *promoteOnto) (*body[api.Rollbac
 		return nil, err
 	}
 	c.forget(in.Disk)
+	c.note(who, "promote", in.Body.Onto, "of "+in.Disk)
 	return answer(c.rollback(r), nil)
 }
 
@@ -137,6 +156,7 @@ func (c *calls) undo(ctx context.Context, in *OnDisk) (*body[api.Rollback], erro
 	if err != nil {
 		return nil, err
 	}
+	c.note(who, "undo", in.Disk, "")
 	return answer(c.rollback(r), nil)
 }
 

@@ -14,10 +14,10 @@ import (
 const tagServer = "server"
 
 func (c *calls) registerInspection(h huma.API) {
-	handle(h, call{id: "getServer", method: http.MethodGet, path: "/server", tag: tagServer, summary: "What the server says about itself"}, c.server)
-	handle(h, call{id: "getStats", method: http.MethodGet, path: "/stats", tag: tagServer, summary: "The engine's counters, by name",
+	handle(h, c, call{id: "getServer", method: http.MethodGet, path: "/server", tag: tagServer, summary: "What the server says about itself"}, c.server)
+	handle(h, c, call{id: "getStats", method: http.MethodGet, path: "/stats", tag: tagServer, summary: "The engine's counters, by name",
 		description: "For people and dashboards. The set of counters may change between versions."}, c.stats)
-	handle(h, call{id: "getForest", method: http.MethodGet, path: "/forest", tag: tagHistory, summary: "Every disk and checkpoint with what it hangs on"}, c.forest)
+	handle(h, c, call{id: "getForest", method: http.MethodGet, path: "/forest", tag: tagHistory, summary: "Every disk and checkpoint with what it hangs on"}, c.forest)
 }
 
 func (c *calls) server(context.Context, *By) (*body[api.Server], error) { return answer(c.Server, nil) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"path/filepath"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -28,11 +29,11 @@ type (
 )
 
 func (c *calls) registerMounts(h huma.API) {
-	handle(h, call{id: "mount", method: http.MethodPost, path: "/mounts", tag: tagMounts, summary: "Show a disk or checkpoint in a directory",
+	handle(h, c, call{id: "mount", method: http.MethodPost, path: "/mounts", tag: tagMounts, summary: "Show a disk or checkpoint in a directory",
 		description: "The mount is recorded and comes back when the server is started again, until it is unmounted by a call. A checkpoint is read-only.",
 		status:      http.StatusCreated}, c.mount)
-	handle(h, call{id: "listMounts", method: http.MethodGet, path: "/mounts", tag: tagMounts, summary: "List the mounts"}, c.listMounts)
-	handle(h, call{id: "unmount", method: http.MethodDelete, path: "/mounts", tag: tagMounts, summary: "Take a mount away and forget it",
+	handle(h, c, call{id: "listMounts", method: http.MethodGet, path: "/mounts", tag: tagMounts, summary: "List the mounts"}, c.listMounts)
+	handle(h, c, call{id: "unmount", method: http.MethodDelete, path: "/mounts", tag: tagMounts, summary: "Take a mount away and forget it",
 		status: http.StatusNoContent}, c.unmount)
 }
 
@@ -49,14 +50,21 @@ func (c *calls) mount(ctx context.Context, in *newMount) (*body[api.Mount], erro
 	if _, err := c.Host.Disk(ctx, who, ref.Disk); err != nil {
 		return nil, err
 	}
-	r, err := c.Keeper.Mount(ctx, keeper.Record{
-		Disk: ref.Disk, Checkpoint: ref.Checkpoint, Dir: in.Body.Dir, ReadOnly: in.Body.ReadOnly,
-		Author: who.Author, Principal: who.Principal,
-	})
-	if err != nil {
+	o := in.Body.MountOptions
+	r := keeper.Record{Disk: ref.Disk, Checkpoint: ref.Checkpoint, Dir: in.Body.Dir, ReadOnly: in.Body.ReadOnly, Author: who.Author, Principal: who.Principal,
+		Options: keeper.Options{CacheNone: o.Cache == api.CacheNone, Writeback: o.Writeback, AllowOther: o.AllowOther, Disable: strings.Join(o.Disable, ",")}}
+	switch {
+	case in.Body.External:
+		r = c.Keeper.External(r, in.Body.Staged)
+	case in.Body.Staged:
+		return nil, tine.Errorf(tine.KindInvalid, "only an external mount can be staged")
+	}
+	if r, err = c.Keeper.Mount(ctx, r); err != nil {
 		return nil, err
 	}
-	return answer(mount(keeper.Status{Record: r, State: keeper.StateMounted}), nil)
+	out := mount(keeper.Status{Record: r, State: keeper.StateMounted})
+	out.Own = c.Keeper.Own(r.Dir)
+	return answer(out, nil)
 }
 
 func (c *calls) listMounts(context.Context, *By) (*body[api.MountList], error) {

@@ -25,10 +25,10 @@ type (
 )
 
 func (c *calls) registerStreams(h huma.API) {
-	handle(h, call{id: "importDirectory", method: http.MethodPost, path: "/disks/{disk}/import-dir", tag: tagDisks, summary: "Make a disk from a directory",
+	handle(h, c, call{id: "importDirectory", method: http.MethodPost, path: "/disks/{disk}/import-dir", tag: tagDisks, summary: "Make a disk from a directory",
 		description: "Copies a directory of the server's machine, with the server's rights, into a new disk. A failed import leaves no disk behind.",
 		stream:      api.ImportLine{}}, c.importDir)
-	handle(h, call{id: "diff", method: http.MethodGet, path: "/diff", tag: tagHistory, summary: "The paths in which two disks or checkpoints differ",
+	handle(h, c, call{id: "diff", method: http.MethodGet, path: "/diff", tag: tagHistory, summary: "The paths in which two disks or checkpoints differ",
 		stream: api.DiffLine{}}, c.diff)
 }
 
@@ -64,12 +64,17 @@ func (l *lines) line(v any, flush bool) error {
 		return l.failed
 	}
 	if l.waiting++; flush || l.waiting >= flushAfterLines {
-		l.waiting = 0
-		if f, ok := l.w.(http.Flusher); ok {
-			f.Flush()
-		}
+		l.flush()
 	}
 	return nil
+}
+
+// flush sends what waits.
+func (l *lines) flush() {
+	l.waiting = 0
+	if f, ok := l.w.(http.Flusher); ok {
+		f.Flush()
+	}
 }
 
 func (c *calls) diff(ctx context.Context, in *diffOf) (*huma.StreamResponse, error) {
@@ -114,6 +119,7 @@ func (c *calls) importDir(ctx context.Context, in *importDir) (*huma.StreamRespo
 		out := newLines(hc)
 		info, totals, err := c.Importer.Import(ctx, who, in.Disk, in.Body.Dir, func(l api.ImportLine) { _ = out.line(l, true) })
 		if err == nil {
+			c.note(who, "disk-import", in.Disk, "from "+in.Body.Dir)
 			_ = out.line(api.ImportLine{Done: &api.ImportDone{Disk: c.disk(info), Totals: totals}}, true)
 			return
 		}

@@ -74,24 +74,33 @@ func (im *Importer) CleanUp(ctx context.Context) {
 // progress and notes, from several goroutines but never at once. On return
 // without an error the disk is durable; on an error there is none.
 func (im *Importer) Import(ctx context.Context, c volume.Caller, name, dir string, report func(api.ImportLine)) (volume.DiskInfo, api.ImportProgress, error) {
-	var none volume.DiskInfo
 	src, skip, err := im.openSource(dir)
 	if err != nil {
-		return none, api.ImportProgress{}, err
+		return volume.DiskInfo{}, api.ImportProgress{}, err
 	}
+	defer src.Close()
+	return im.newDisk(ctx, c, name, func(ctx context.Context, temp string) (api.ImportProgress, error) {
+		return im.fill(ctx, c, volume.Ref{Disk: temp}, "import of "+dir, report, func(ctx context.Context, s *volume.Session, r *reporter) error {
+			return copyTree(ctx, s, src, skip, dir, r)
+		})
+	})
+}
+
+// newDisk makes a disk that has its name only once fill has filled it.
+func (im *Importer) newDisk(ctx context.Context, c volume.Caller, name string,
+	fill func(ctx context.Context, temp string) (api.ImportProgress, error)) (volume.DiskInfo, api.ImportProgress, error) {
+	var none volume.DiskInfo
 	if err := im.checkName(ctx, c, name); err != nil {
-		_ = src.Close()
 		return none, api.ImportProgress{}, err
 	}
 	temp, err := im.begin(ctx, c)
 	if err != nil {
-		_ = src.Close()
 		return none, api.ImportProgress{}, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(im.life, cancel)()
-	totals, err := im.fill(ctx, c, temp, src, skip, dir, report)
+	totals, err := fill(ctx, temp)
 	var info volume.DiskInfo
 	if err == nil {
 		info, err = im.host.RenameDisk(ctx, c, temp, name)
@@ -171,16 +180,24 @@ func (im *Importer) begin(ctx context.Context, c volume.Caller) (string, error) 
 	return temp, nil
 }
 
-// fill attaches to the disk and copies. The session is gone when it returns,
-// and what it wrote is durable.
-func (im *Importer) fill(ctx context.Context, c volume.Caller, disk string, src *os.File, skip devIno, dir string, report func(api.ImportLine)) (api.ImportProgress, error) {
-	s, err := im.host.Attach(ctx, c, volume.Ref{Disk: disk}, volume.AttachOptions{Label: "import of " + dir})
+// fill attaches to the disk and has copy fill it, with progress reported
+// meanwhile. The session is gone when it returns, and what it wrote is durable.
+func (im *Importer) fill(ctx context.Context, c volume.Caller, disk volume.Ref, label string, report func(api.ImportLine),
+	copy func(context.Context, *volume.Session, *reporter) error) (api.ImportProgress, error) {
+	s, err := im.host.Attach(ctx, c, disk, volume.AttachOptions{Label: label})
 	if err != nil {
-		_ = src.Close()
 		return api.ImportProgress{}, err
 	}
 	r := &reporter{report: report, counts: &counts{}}
-	err = copyTree(ctx, s, src, skip, dir, r)
+	stop := make(chan struct{})
+	ticking := make(chan struct{})
+	go func() {
+		defer close(ticking)
+		r.tick(stop)
+	}()
+	err = copy(ctx, s, r)
+	close(stop)
+	<-ticking
 	if err == nil {
 		err = s.FsyncNode(volume.Root)
 	}
@@ -210,19 +227,11 @@ func copyTree(ctx context.Context, s *volume.Session, src *os.File, skip devIno,
 			}
 		})
 	}
-	stop := make(chan struct{})
-	ticking := make(chan struct{})
-	go func() {
-		defer close(ticking)
-		r.tick(stop)
-	}()
 	if err := w.directory(ctx, src, volume.Root, dir); err != nil {
 		cancel(err)
 	}
 	close(jobs)
 	wg.Wait()
-	close(stop)
-	<-ticking
 	err := context.Cause(ctx)
 	if errors.Is(err, context.Canceled) {
 		return cancelled()

@@ -13,6 +13,9 @@ import (
 	"tine.dev/tine/internal/tine"
 )
 
+// aclXattrs is what the names of the two ACLs start with.
+const aclXattrs = "system.posix_acl_"
+
 // capabilityXattr holds a file's capabilities. A change of owner takes it
 // away, so it is set last.
 const capabilityXattr = "security.capability"
@@ -44,7 +47,7 @@ func copyXattrs(w *walker, node volume.Node, path string, list func([]byte) (int
 		if name == capabilityXattr {
 			continue
 		}
-		if strings.HasPrefix(name, "system.") {
+		if strings.HasPrefix(name, "system.") && !strings.HasPrefix(name, aclXattrs) {
 			w.note(path, "the extended attribute "+name+" is of a kind that a disk does not keep; left out")
 			continue
 		}

@@ -9,25 +9,53 @@ import (
 	"tine.dev/tine/internal/tine"
 )
 
-// Fuse makes mounts in the kernel of the disks of the host.
-func Fuse(host *volume.Host, log *slog.Logger) Mounter { return fuseMounter{host, log} }
+// Fuse makes mounts in the kernel of the disks of the host. Staging is a
+// directory, made when it is needed, for mounts that mount(8) shows elsewhere;
+// it is the server's own, and what is left in it is taken away.
+func Fuse(host *volume.Host, staging string, log *slog.Logger) Mounter {
+	cleanStaging(staging, log)
+	return fuseMounter{host, staging, log}
+}
 
 type fuseMounter struct {
-	host *volume.Host
-	log  *slog.Logger
+	host    *volume.Host
+	staging string
+	log     *slog.Logger
 }
 
 // Mount mounts on behalf of whom the record names.
 func (f fuseMounter) Mount(ctx context.Context, r Record) (Mounted, error) {
+	if r.Staged {
+		s, err := stage(f.staging, r.Dir, func(own string) (Mounted, error) {
+			r.Dir = own
+			return f.mount(ctx, r)
+		})
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+	return f.mount(ctx, r)
+}
+
+func (f fuseMounter) mount(ctx context.Context, r Record) (Mounted, error) {
 	who := volume.Caller{Tenant: tine.DefaultTenant, Author: r.Author, Principal: r.Principal}
+	without, err := fusefs.ParseFeatures(r.Disable)
+	if err != nil {
+		return nil, err
+	}
 	m, err := fusefs.New(ctx, fusefs.Options{
 		Dir: r.Dir,
 		Attach: func(ctx context.Context, o volume.AttachOptions) (*volume.Session, error) {
 			return f.host.Attach(ctx, who, r.Ref(), o)
 		},
-		ReadOnly: r.ReadOnly,
-		Source:   "tine:" + r.Ref().String(),
-		Logger:   f.log,
+		ReadOnly:   r.ReadOnly,
+		CacheNone:  r.CacheNone,
+		Writeback:  r.Writeback,
+		AllowOther: r.AllowOther,
+		Disable:    without,
+		Source:     "tine:" + r.Ref().String(),
+		Logger:     f.log,
 	})
 	if err != nil {
 		return nil, err

@@ -69,9 +69,11 @@ type entry struct {
 // unmount; a directory that is on its way is marked instead, and other calls
 // for it are refused.
 type Keeper struct {
-	data    string
-	mounter Mounter
-	log     *slog.Logger
+	data     string
+	mounter  Mounter
+	log      *slog.Logger
+	observer func(Change) // see Observe
+	boot     string       // names this start of the machine
 
 	mu      sync.Mutex
 	entries []*entry // in the order in which they were mounted
@@ -85,7 +87,7 @@ func Open(data string, m Mounter, log *slog.Logger) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keeper{data: data, mounter: m, log: log}
+	k := &Keeper{data: data, mounter: m, log: log, boot: bootID()}
 	for _, r := range rs {
 		// Until Restore has seen to it, nobody else may.
 		k.entries = append(k.entries, &entry{record: r, moving: true})
@@ -96,8 +98,13 @@ func Open(data string, m Mounter, log *slog.Logger) (*Keeper, error) {
 // Restore mounts everything that is recorded, oldest first, after taking away
 // what a crashed server left. A mount that fails is logged, keeps its record
 // and shows its error; the others go on.
+//
+// What mount(8) had asked for is mounted again too, so that a restart of the
+// server goes unnoticed; but not after another start of the machine, nor where
+// an automounter waits, who will ask again.
 func (k *Keeper) Restore(ctx context.Context) {
 	k.mu.Lock()
+	k.dropOthersLocked()
 	entries := slices.Clone(k.entries)
 	k.mu.Unlock()
 	// Newest first: what was mounted inside another mount is in its way.
@@ -118,6 +125,7 @@ func (k *Keeper) Restore(ctx context.Context) {
 			k.log.Error("could not restore a mount", "disk", e.record.Ref().String(), "dir", e.record.Dir, "error", err, "hint", tine.HintOf(err))
 		} else {
 			k.log.Info("restored a mount", "disk", e.record.Ref().String(), "dir", e.record.Dir)
+			k.tell(Mounting, e.record)
 		}
 	}
 }
@@ -129,11 +137,13 @@ func (k *Keeper) Mount(ctx context.Context, r Record) (Record, error) {
 		return r, tine.Errorf(tine.KindInvalid, "the directory %q is not an absolute path", r.Dir)
 	}
 	r.Dir = filepath.Clean(r.Dir)
-	if err := k.mounter.CleanStale(r.Dir); err != nil {
-		return r, err
-	}
-	if real, err := filepath.EvalSymlinks(r.Dir); err == nil {
-		r.Dir = real
+	if !r.Staged { // else the directory must not be touched
+		if err := k.mounter.CleanStale(r.Dir); err != nil {
+			return r, err
+		}
+		if real, err := filepath.EvalSymlinks(r.Dir); err == nil {
+			r.Dir = real
+		}
 	}
 	if err := k.inDataDir(r.Dir); err != nil {
 		return r, err
@@ -143,19 +153,28 @@ func (k *Keeper) Mount(ctx context.Context, r Record) (Record, error) {
 		return r, err
 	}
 	m, err := k.mounter.Mount(ctx, r)
+	if err := k.settle(e, m, err); err != nil {
+		return r, err
+	}
+	k.tell(Mounting, r)
+	return r, nil
+}
+
+// settle notes how a mount has ended; err is passed through.
+func (k *Keeper) settle(e *entry, m Mounted, err error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e.moving = false
 	if err != nil {
 		k.dropLocked(e)
 		if saveErr := k.saveLocked(); saveErr != nil {
-			k.log.Error("could not take back the record of a failed mount", "dir", r.Dir, "error", saveErr)
+			k.log.Error("could not take back the record of a failed mount", "dir", e.record.Dir, "error", saveErr)
 		}
-		return r, err
+		return err
 	}
 	e.live = m
 	k.watchLocked(e)
-	return r, nil
+	return nil
 }
 
 // inDataDir refuses to hide the server's own files under a mount.
@@ -218,10 +237,13 @@ func (k *Keeper) Unmount(ctx context.Context, dir string, force bool) error {
 		return k.unmountUnknown(dir)
 	}
 	e.moving = true
-	live := e.live
+	live, record := e.live, e.record
 	k.mu.Unlock()
 
 	err := k.unmountLive(ctx, live, dir, force)
+	if err == nil {
+		defer k.tell(Unmounting, record)
+	}
 
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -65,6 +65,30 @@ func (k *Keeper) Removed(disk string) error {
 	return k.saveLocked()
 }
 
+// lost notes that the kernel has let go of a mount, and reports whether nobody
+// asked for it.
+func (k *Keeper) lost(e *entry, live Mounted) (r Record, lost bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e.live != live {
+		return r, false
+	}
+	e.live = nil
+	if e.moving || k.closing {
+		return r, false
+	}
+	if e.record.Boot != "" {
+		k.log.Info("a mount was taken away by umount", "dir", e.record.Dir)
+		k.dropLocked(e)
+		if err := k.saveLocked(); err != nil {
+			k.log.Warn("could not forget a mount that is gone; it may come back at the next start", "dir", e.record.Dir, "error", err)
+		}
+		return e.record, true
+	}
+	k.log.Warn("a mount was taken away from outside; it comes back at the next start, or forget it with `tine umount`", "dir", e.record.Dir)
+	return e.record, true
+}
+
 func (k *Keeper) findLocked(dir string) *entry {
 	for _, e := range k.entries {
 		if e.record.Dir == dir {
@@ -93,13 +117,8 @@ func (k *Keeper) watchLocked(e *entry) {
 	live := e.live
 	go func() {
 		<-live.Done()
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if e.live == live {
-			e.live = nil
-			if !e.moving && !k.closing {
-				k.log.Warn("a mount was taken away from outside; it comes back at the next start, or forget it with `tine umount`", "dir", e.record.Dir)
-			}
+		if r, lost := k.lost(e, live); lost {
+			k.tell(Lost, r)
 		}
 	}()
 }

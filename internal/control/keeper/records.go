@@ -14,8 +14,23 @@ type Record struct {
 	Checkpoint string `json:"checkpoint,omitempty"`
 	Dir        string `json:"dir"`
 	ReadOnly   bool   `json:"read_only,omitempty"`
+	Options           // how the kernel shows it
 	Author     string `json:"author,omitempty"`
 	Principal  string `json:"principal"`
+	// Boot is set for a mount that mount(8) asked for: it names the start of the
+	// machine in which that was. Whoever asked sees to the mount after another
+	// one, and umount(8) takes it away for good.
+	Boot string `json:"boot,omitempty"`
+	// Staged is set for one that mount(8) shows by a bind mount; see staged.
+	Staged bool `json:"staged,omitempty"`
+}
+
+// Options say how a kernel shows a disk; fusefs.Options tells of each.
+type Options struct {
+	CacheNone  bool   `json:"cache_none,omitempty"`
+	Writeback  bool   `json:"writeback,omitempty"`
+	AllowOther bool   `json:"allow_other,omitempty"`
+	Disable    string `json:"disable,omitempty"` // kernel features, separated by commas
 }
 
 // Ref is the disk or checkpoint that is mounted.

@@ -12,6 +12,7 @@ import (
 	"tine.dev/tine/api"
 	"tine.dev/tine/internal/control/buildinfo"
 	"tine.dev/tine/internal/control/config"
+	"tine.dev/tine/internal/control/exporter"
 	"tine.dev/tine/internal/control/httpapi"
 	"tine.dev/tine/internal/control/importer"
 	"tine.dev/tine/internal/control/keeper"
@@ -31,6 +32,9 @@ type Options struct {
 	// Guard, if set, starts what outlives the server to clear up its mounts. It
 	// is called before the first mount.
 	Guard func(data string) error
+	// Getenv reads the environment in which tracing is configured; nil for the
+	// process's own.
+	Getenv func(string) string
 	// Ready, if set, is called once calls are served.
 	Ready func()
 }
@@ -43,7 +47,9 @@ type server struct {
 	host     *volume.Host
 	keeper   *keeper.Keeper
 	importer *importer.Importer
+	exporter *exporter.Exporter
 	started  time.Time
+	watch    watchers
 }
 
 // Run serves until ctx is done, then stops in order and returns nil. An error
@@ -70,6 +76,9 @@ func Run(ctx context.Context, o Options) error {
 		ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
 	}
+	if err := s.newWatchers(); err != nil {
+		return err
+	}
 	served := make(chan error, 1)
 	go func() { served <- s.http.Serve(l) }()
 
@@ -95,7 +104,7 @@ func Run(ctx context.Context, o Options) error {
 func (s *server) open(ctx context.Context) error {
 	c := s.Config
 	host, err := volume.Open(ctx, volume.Options{
-		Dir: c.Data, Logger: s.Log, CacheBytes: c.CacheBytes, CommitInterval: c.CommitInterval, UndoKeep: c.UndoKeep, TrashKeep: c.TrashKeep,
+		Dir: c.Data, Owner: volume.Cred{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}, Logger: s.Log, CacheBytes: c.CacheBytes, CommitInterval: c.CommitInterval, UndoKeep: c.UndoKeep, TrashKeep: c.TrashKeep,
 	})
 	if err != nil {
 		return err
@@ -105,27 +114,37 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	s.importer.CleanUp(ctx)
-	mounter := keeper.Fuse(host, s.Log)
+	if s.exporter, err = exporter.Open(host, c.Data, s.Log); err != nil {
+		return err
+	}
+	s.exporter.CleanUp(ctx)
+	mounter := keeper.Fuse(host, c.Socket+".mounts", s.Log)
 	if s.Mounter != nil {
 		mounter = s.Mounter(host)
 	}
 	if s.keeper, err = keeper.Open(c.Data, mounter, s.Log); err != nil {
 		return err
 	}
+	if err := s.openWatchers(); err != nil {
+		return err
+	}
+	s.keeper.Observe(s.mountChanged)
 	if s.Guard != nil {
 		if err := s.Guard(s.Config.Data); err != nil {
 			s.Log.Warn("no guard: should this server be killed, programs may hang on its mounts until the next start", "error", err)
 		}
 	}
+	s.watch.events.Add(api.Event{Kind: "server-start", Detail: "version " + buildinfo.Read().Version})
 	s.keeper.Restore(ctx)
-	return nil
+	return s.runWatchers()
 }
 
 // ready lets calls through and says so.
 func (s *server) ready() {
 	version := buildinfo.Read()
 	calls, err := httpapi.New(httpapi.Deps{
-		Host: s.host, Keeper: s.keeper, Importer: s.importer, Log: s.Log,
+		Host: s.host, Keeper: s.keeper, Importer: s.importer, Exporter: s.exporter, Log: s.Log,
+		Policies: s.watch.policies, Events: s.watch.events, Metrics: s.watch.metrics.Handler(), Watch: s.watchCall,
 		Server: api.Server{
 			Version: version, PID: os.Getpid(), UID: os.Geteuid(), Data: s.Config.Data, Socket: s.Config.Socket, Started: s.started,
 		},
@@ -134,7 +153,7 @@ func (s *server) ready() {
 		s.Log.Error("the API cannot be served", "error", err)
 		return
 	}
-	s.gate.set(calls, "ready")
+	s.gate.set(s.watch.tracer.Parents(calls), "ready")
 	s.Log.Info("ready", "version", version.Version, "data", s.Config.Data, "socket", s.Config.Socket,
 		"mounts", len(s.keeper.List()), "took", time.Since(s.started).Round(time.Millisecond).String())
 	s.notify("READY=1")
@@ -154,8 +173,13 @@ func (s *server) stop() error {
 	start := time.Now()
 	s.notify("STOPPING=1")
 	s.gate.set(nil, "stopping")
+	s.watch.events.Add(api.Event{Kind: "server-stop"})
+	s.watch.events.Close() // those who follow end, so that their calls do
 	if s.importer != nil {
 		s.importer.Stop()
+	}
+	if s.exporter != nil {
+		s.exporter.Stop()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.Config.StopTimeout)
 	defer cancel()
@@ -163,6 +187,8 @@ func (s *server) stop() error {
 		s.Log.Warn("some calls did not end in time and are cut off", "error", err)
 		_ = s.http.Close()
 	}
+	s.stopWatchers()
+	defer s.closeTracer()
 	var errs []error
 	if s.keeper != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), s.Config.StopTimeout)

@@ -1,6 +1,7 @@
 package fusefs
 
 import (
+	"math"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -50,8 +51,18 @@ func splitTime(ns int64) (sec uint64, nsec uint32) {
 	return uint64(s), uint32(n)
 }
 
+// joinTime is the reverse of splitTime. What 64 bits of nanoseconds cannot hold,
+// before 1678 and after 2261, becomes the nearest time that they can.
 func joinTime(sec uint64, nsec uint32) int64 {
-	return int64(sec)*int64(time.Second) + int64(nsec)
+	const last = math.MaxInt64/int64(time.Second) - 1
+	switch s := int64(sec); {
+	case s > last:
+		return last * int64(time.Second)
+	case s < -last:
+		return -last * int64(time.Second)
+	default:
+		return s*int64(time.Second) + int64(nsec)
+	}
 }
 
 func fillAttr(a *volume.Attr, out *fuse.Attr) {

@@ -15,12 +15,13 @@ func cred(h *fuse.InHeader) volume.Cred {
 	return volume.Cred{UID: h.Uid, GID: h.Gid}
 }
 
-// credFor is cred for a request that makes something with the given mode.
-// Only set-group-ID depends on the caller's supplementary groups, so only then
+// credFor is cred for a request that makes something with the given mode, from
+// which the umask has not been taken off: a default ACL takes its place. Only set-group-ID depends on the caller's supplementary groups, so only then
 // are they looked up: the protocol does not carry them, and /proc costs as
 // much as a request. Kernels since 6.0 have applied the rule already.
-func credFor(h *fuse.InHeader, mode uint32) volume.Cred {
+func credFor(h *fuse.InHeader, mode, umask uint32) volume.Cred {
 	c := cred(h)
+	c.Umask = umask
 	if mode&syscall.S_ISGID != 0 && c.UID != 0 {
 		c.Groups = supplementaryGroups(h.Pid)
 	}
@@ -40,13 +41,13 @@ func credKilling(kill bool) volume.Cred {
 	return volume.Cred{}
 }
 
-// killPrivileges clears set-user-ID and set-group-ID after a change for which
-// the kernel leaves that to us but does not say whether it is due.
-func (fs *fileSystem) killPrivileges(in *fuse.InHeader) error {
+// killPrivileges clears a file's set-user-ID and set-group-ID after a change for
+// which the kernel leaves that to us but does not say whether it is due.
+func (fs *fileSystem) killPrivileges(in *fuse.InHeader, file uint64) error {
 	if in.Uid == 0 || fs.disabled.Has(KillPrivileges) {
 		return nil
 	}
-	n := fs.ids.node(in.NodeId)
+	n := fs.ids.node(file)
 	a, err := fs.s.GetAttr(n)
 	if err != nil || a.Mode&(syscall.S_ISUID|syscall.S_ISGID) == 0 {
 		return err
@@ -55,10 +56,30 @@ func (fs *fileSystem) killPrivileges(in *fuse.InHeader) error {
 	return err
 }
 
-// supplementaryGroups reads the groups of a process. The process waits for
-// this very request, so its id cannot have gone to another; an id that the
-// server cannot see (another process namespace) has none.
-func supplementaryGroups(pid uint32) []uint32 {
+// supplementaryGroups are the groups of a process beside its own.
+func supplementaryGroups(pid uint32) []uint32 { return idsOf(processStatus(pid), "Groups:") }
+
+// callerUID is the user who asks, also where a mount with mapped ids leaves it
+// out of the request: then the fourth of the user ids in /proc, which file
+// systems go by.
+func callerUID(h *fuse.InHeader) uint32 {
+	if h.Uid != nobodyMapped {
+		return h.Uid
+	}
+	if ids := idsOf(processStatus(h.Pid), "Uid:"); len(ids) == 4 {
+		return ids[3]
+	}
+	return h.Uid
+}
+
+// nobodyMapped is the user in requests of a mount with mapped ids, except those
+// that make something.
+const nobodyMapped = 1<<32 - 1
+
+// processStatus reads what /proc says of a process. The process waits for this
+// very request, so its id cannot have gone to another; of an id that the server
+// cannot see (another process namespace) there is nothing.
+func processStatus(pid uint32) []byte {
 	if pid == 0 {
 		return nil
 	}
@@ -66,22 +87,23 @@ func supplementaryGroups(pid uint32) []uint32 {
 	if err != nil {
 		return nil
 	}
-	return parseGroups(status)
+	return status
 }
 
-func parseGroups(status []byte) []uint32 {
+// idsOf returns the numbers in a line of a process's status.
+func idsOf(status []byte, name string) []uint32 {
 	for line := range bytes.Lines(status) {
-		rest, ok := bytes.CutPrefix(line, []byte("Groups:"))
+		rest, ok := bytes.CutPrefix(line, []byte(name))
 		if !ok {
 			continue
 		}
-		var groups []uint32
+		var ids []uint32
 		for field := range bytes.FieldsSeq(rest) {
-			if g, err := strconv.ParseUint(string(field), 10, 32); err == nil {
-				groups = append(groups, uint32(g))
+			if id, err := strconv.ParseUint(string(field), 10, 32); err == nil {
+				ids = append(ids, uint32(id))
 			}
 		}
-		return groups
+		return ids
 	}
 	return nil
 }

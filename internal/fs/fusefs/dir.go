@@ -87,15 +87,14 @@ func (fs *fileSystem) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.
 		if entry == nil {
 			break
 		}
-		before := fs.plain.before()
 		n := volume.Node{Gen: h.gen, Ino: e.Ino}
-		a, err := fs.s.GetAttr(n)
-		if err != nil {
-			continue // gone by now, or unreadable: a name without its node
+		err := fs.giveOut(entry, t, func() (volume.Attr, volume.Node, error) {
+			a, err := fs.s.GetAttr(n)
+			return a, n, err
+		})
+		if err == nil { // else it is gone by now, or unreadable: a name without its node
+			fs.remember(in.NodeId, e.Name)
 		}
-		fs.remember(in.NodeId, e.Name)
-		fs.fillEntry(entry, &a, n, t)
-		fs.plain.note(entry.NodeId, &a, before)
 	}
 	return fuse.OK
 }

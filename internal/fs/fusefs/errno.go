@@ -24,7 +24,7 @@ var errnos = [tine.NumKinds]syscall.Errno{
 	tine.KindTooBig:       syscall.EFBIG,
 	tine.KindTooManyLinks: syscall.EMLINK,
 	tine.KindNoSpace:      syscall.ENOSPC,
-	tine.KindQuota:        syscall.EDQUOT,
+	tine.KindQuota:        syscall.ENOSPC,
 	tine.KindReadOnly:     syscall.EROFS,
 	tine.KindStale:        syscall.ESTALE,
 	tine.KindCorrupt:      syscall.EIO,

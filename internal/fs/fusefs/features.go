@@ -47,6 +47,10 @@ const (
 	DirectMmap
 	// CreationTime: statx(2) shows when a file was made.
 	CreationTime
+	// ACLs: the kernel keeps to access control lists. Without, those that are
+	// on the disk stay, follow chmod and are inherited, but programs neither
+	// see them nor are bound by them; what the mode says holds alone.
+	ACLs
 	// EpochNotify: one notification makes the kernel doubt every name it
 	// holds. Without, the names in the root directory are remembered here.
 	EpochNotify
@@ -58,7 +62,7 @@ const (
 
 var featureNames = [numFeatures]string{
 	"atomic-truncate", "kill-privileges", "readdirplus", "parallel-dirops", "async-read", "big-requests",
-	"symlink-cache", "directory-cache", "explicit-invalidation", "locks", "direct-mmap", "creation-time", "epoch-notify",
+	"symlink-cache", "directory-cache", "explicit-invalidation", "locks", "direct-mmap", "creation-time", "acl", "epoch-notify",
 }
 
 // featureCaps are the protocol's flags for those features that have one. A
@@ -67,7 +71,7 @@ var featureCaps = [numFeatures]uint64{
 	fuse.CAP_ATOMIC_O_TRUNC, fuse.CAP_HANDLE_KILLPRIV_V2, fuse.CAP_READDIRPLUS | fuse.CAP_READDIRPLUS_AUTO,
 	fuse.CAP_PARALLEL_DIROPS, fuse.CAP_ASYNC_READ | fuse.CAP_ASYNC_DIO, fuse.CAP_BIG_WRITES | fuse.CAP_MAX_PAGES,
 	fuse.CAP_CACHE_SYMLINKS, 0, fuse.CAP_EXPLICIT_INVAL_DATA, fuse.CAP_POSIX_LOCKS | fuse.CAP_FLOCK_LOCKS,
-	fuse.CAP_DIRECT_IO_ALLOW_MMAP, 0, 0,
+	fuse.CAP_DIRECT_IO_ALLOW_MMAP, 0, fuse.CAP_POSIX_ACL | fuse.CAP_DONT_MASK, 0,
 }
 
 // Has reports whether all of g are in f.
@@ -148,7 +152,8 @@ func (f Features) maxRequestBytes() int {
 // serverOptions says to the protocol library what this mount wants.
 func serverOptions(o Options, log *slog.Logger) *fuse.MountOptions {
 	want := AllFeatures &^ o.Disable
-	extra := want.capabilities()
+	// SETXATTR_EXT says whether an ACL comes from outside the file's group.
+	extra := want.capabilities() | fuse.CAP_SETXATTR_EXT
 	if o.Writeback {
 		extra |= fuse.CAP_WRITEBACK_CACHE
 	}

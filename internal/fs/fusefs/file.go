@@ -7,13 +7,17 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"tine.dev/tine/internal/fs/volume"
+	"tine.dev/tine/internal/tine"
 )
 
 // Create makes a file, or finds it, and opens it.
 func (fs *fileSystem) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	fs.remember(in.NodeId, name)
-	c := credFor(&in.InHeader, in.Mode)
+	c := credFor(&in.InHeader, in.Mode, in.Umask)
 	f, a, n, err := fs.s.Create(c, fs.ids.node(in.NodeId), name, in.Mode&^syscall.S_IFMT, in.Flags&syscall.O_EXCL != 0)
+	if fs.roomAgain(err) {
+		f, a, n, err = fs.s.Create(c, fs.ids.node(in.NodeId), name, in.Mode&^syscall.S_IFMT, in.Flags&syscall.O_EXCL != 0)
+	}
 	if err != nil {
 		return fs.status("create", in.NodeId, err)
 	}
@@ -32,7 +36,7 @@ func (fs *fileSystem) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, 
 
 // Tmpfile makes a file without a name and opens it.
 func (fs *fileSystem) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
-	f, a, n, err := fs.s.Tmpfile(credFor(&in.InHeader, in.Mode), fs.ids.node(in.NodeId), in.Mode&^syscall.S_IFMT)
+	f, a, n, err := fs.s.Tmpfile(credFor(&in.InHeader, in.Mode, in.Umask), fs.ids.node(in.NodeId), in.Mode&^syscall.S_IFMT)
 	if err != nil {
 		return fs.status("tmpfile", in.NodeId, err)
 	}
@@ -103,16 +107,14 @@ func (fs *fileSystem) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (u
 	if h == nil {
 		return 0, fuse.EBADF
 	}
-	c := credKilling(in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0)
-	fromCache := in.WriteFlags&fuse.WRITE_CACHE != 0
-	var n int
-	var err error
-	if in.Flags&syscall.O_APPEND != 0 && !fromCache && fs.shared() {
-		n, err = fs.append(h, c, data, int64(in.Offset))
-	} else {
-		n, err = h.f.WriteAt(c, data, int64(in.Offset))
+	if in.Offset < tine.MaxFileBytes && uint64(len(data)) > tine.MaxFileBytes-in.Offset {
+		data = data[:tine.MaxFileBytes-in.Offset] // a short write; the next one is refused
 	}
-	if err == nil && h.direct && !fromCache && in.Flags&syscall.O_DSYNC != 0 {
+	n, err := fs.write(h, in, data)
+	if fs.roomAgain(err) {
+		n, err = fs.write(h, in, data)
+	}
+	if err == nil && h.direct && in.WriteFlags&fuse.WRITE_CACHE == 0 && in.Flags&syscall.O_DSYNC != 0 {
 		// The kernel follows a cached write on an O_SYNC or O_DSYNC
 		// descriptor with an FSYNC, but not one that bypasses its cache.
 		err = h.f.Fsync(context.Background(), in.Flags&syscall.O_SYNC != syscall.O_SYNC)
@@ -121,6 +123,14 @@ func (fs *fileSystem) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (u
 		return 0, fs.status("write", in.NodeId, err)
 	}
 	return uint32(n), fuse.OK
+}
+
+func (fs *fileSystem) write(h *openFile, in *fuse.WriteIn, data []byte) (int, error) {
+	c := credKilling(in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0)
+	if in.Flags&syscall.O_APPEND != 0 && in.WriteFlags&fuse.WRITE_CACHE == 0 && fs.shared() {
+		return fs.append(h, c, data, int64(in.Offset))
+	}
+	return h.f.WriteAt(c, data, int64(in.Offset))
 }
 
 // append lets the owner of the disk place the bytes at the end of the file.
@@ -145,7 +155,14 @@ func (fs *fileSystem) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn)
 		return 0, fuse.EBADF
 	}
 	const most = 1 << 30 // the reply has 32 bits for the length
-	n, err := src.f.CopyTo(dst.f, int64(in.OffIn), int64(in.OffOut), int64(min(in.Len, most)))
+	var n int64
+	err := fs.withRoom(func() (err error) {
+		n, err = src.f.CopyTo(dst.f, int64(in.OffIn), int64(in.OffOut), int64(min(in.Len, most)))
+		return err
+	})
+	if err == nil && n > 0 {
+		err = fs.killPrivileges(&in.InHeader, in.NodeIdOut)
+	}
 	if err != nil && n == 0 {
 		return 0, fs.status("copy_file_range", in.NodeId, err)
 	}
@@ -158,9 +175,9 @@ func (fs *fileSystem) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.St
 	if h == nil {
 		return fuse.EBADF
 	}
-	err := h.f.Allocate(in.Mode, int64(in.Offset), int64(in.Length))
+	err := fs.withRoom(func() error { return h.f.Allocate(in.Mode, int64(in.Offset), int64(in.Length)) })
 	if err == nil {
-		err = fs.killPrivileges(&in.InHeader)
+		err = fs.killPrivileges(&in.InHeader, in.NodeId)
 	}
 	return fs.status("fallocate", in.NodeId, err)
 }
@@ -199,6 +216,9 @@ func (fs *fileSystem) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 func (fs *fileSystem) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	if fs.locked.Load() {
 		fs.s.ReleaseOwner(fs.ids.node(in.NodeId), in.LockOwner)
+		if h := fs.files.get(in.Fh); h != nil {
+			h.unlocks(in.LockOwner)
+		}
 	}
 	return fuse.OK
 }
@@ -210,6 +230,9 @@ func (fs *fileSystem) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 		fs.status("flock", in.NodeId, err)
 	}
 	if h := fs.files.remove(in.Fh); h != nil {
+		for _, owner := range h.owners { // nobody else has the handle any more
+			fs.s.ReleaseOwner(fs.ids.node(in.NodeId), owner)
+		}
 		fs.status("close", in.NodeId, h.f.Close())
 	}
 }

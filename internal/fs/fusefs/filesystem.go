@@ -29,12 +29,13 @@ type fileSystem struct {
 	writeback bool
 	frozen    bool // a checkpoint: nothing ever changes
 
-	ids    *nodeIDs
-	files  handles[openFile]
-	dirs   handles[openDir]
-	plain  *plainInodes
-	names  rootNames
-	locked atomic.Bool // whether any fcntl lock was ever asked for
+	ids      *nodeIDs
+	removals atomic.Uint64 // of inodes of the disk, see giveOut
+	files    handles[openFile]
+	dirs     handles[openDir]
+	plain    *plainInodes
+	names    rootNames
+	locked   atomic.Bool // whether any fcntl lock was ever asked for
 }
 
 func newFileSystem(s *volume.Session, o Options, log *slog.Logger) *fileSystem {
@@ -70,26 +71,87 @@ func (fs *fileSystem) Lookup(_ <-chan struct{}, in *fuse.InHeader, name string, 
 	if in.NodeId == fuse.FUSE_ROOT_ID {
 		fs.names.add(name)
 	}
-	before := fs.plain.before()
-	a, n, err := fs.s.Lookup(fs.ids.node(in.NodeId), name)
-	if err != nil {
-		if Errno(err) != syscall.ENOENT {
-			return fs.status("lookup", in.NodeId, err)
-		}
-		absent := fs.timeouts().absent
-		if absent == 0 {
-			return fuse.ENOENT
-		}
-		out.SetEntryTimeout(absent) // node id 0: the kernel remembers that there is none
+	parent := fs.ids.node(in.NodeId)
+	err := fs.giveOut(out, fs.timeouts(), func() (volume.Attr, volume.Node, error) { return fs.s.Lookup(parent, name) })
+	if err == nil {
 		return fuse.OK
 	}
-	fs.fillEntry(out, &a, n, fs.timeouts())
-	fs.plain.note(out.NodeId, &a, before)
+	if Errno(err) != syscall.ENOENT {
+		return fs.status("lookup", in.NodeId, err)
+	}
+	absent := fs.timeouts().absent
+	if absent == 0 {
+		return fuse.ENOENT
+	}
+	out.SetEntryTimeout(absent) // node id 0: the kernel remembers that there is none
 	return fuse.OK
 }
 
-// Forget is told of nodes that the kernel no longer holds.
-func (fs *fileSystem) Forget(id, count uint64) { fs.ids.forget(id, count) }
+// giveOut answers with what find finds, and counts that the kernel knows it. An
+// inode that loses its last name after it was found and before it was counted
+// is not kept for the kernel, so then it is looked for again.
+func (fs *fileSystem) giveOut(out *fuse.EntryOut, t timeouts, find func() (volume.Attr, volume.Node, error)) error {
+	for {
+		removals, changes := fs.removals.Load(), fs.plain.before()
+		a, n, err := find()
+		if err != nil {
+			return err
+		}
+		fs.fillEntry(out, &a, n, t)
+		if fs.removals.Load() == removals || !fs.gone(n) {
+			fs.plain.note(out.NodeId, &a, changes)
+			return nil
+		}
+		fs.Forget(out.NodeId, 1)
+		*out = fuse.EntryOut{}
+	}
+}
+
+func (fs *fileSystem) gone(n volume.Node) bool {
+	_, err := fs.s.GetAttr(n)
+	return Errno(err) == syscall.ESTALE
+}
+
+// knows answers the engine that asks who knows an inode that is about to lose
+// its last name. It counts that before it looks, see giveOut.
+func (m *Mount) knows(n volume.Node) bool {
+	fs := m.fs.Load()
+	if fs == nil {
+		return false
+	}
+	fs.removals.Add(1)
+	return fs.ids.holds(n)
+}
+
+// Forget is told of nodes that the kernel no longer holds. What has no name is
+// then used by nobody.
+func (fs *fileSystem) Forget(id, count uint64) {
+	n := fs.ids.node(id)
+	if fs.ids.forget(id, count) {
+		fs.s.Forget(n)
+	}
+}
+
+// withRoom does something that needs room, and does it again if there may be
+// more of it by now.
+func (fs *fileSystem) withRoom(do func() error) error {
+	err := do()
+	if fs.roomAgain(err) {
+		err = do()
+	}
+	return err
+}
+
+// roomAgain reports whether an operation that was refused for want of room is
+// worth another try: what was removed just now frees its room only when the
+// kernel has forgotten it.
+func (fs *fileSystem) roomAgain(err error) bool {
+	if err == nil {
+		return false
+	}
+	errno := Errno(err)
+	return (errno == syscall.ENOSPC || errno == syscall.EDQUOT) && fs.s.AwaitForgotten()
+}
 
 // GetAttr is stat(2). The node is asked for even when a handle is given: the
 // volume answers for an inode as long as a handle is open.
@@ -142,6 +204,12 @@ func fillStatx(a *volume.Attr, out *fuse.Statx) {
 func (fs *fileSystem) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
 	n := fs.ids.node(in.NodeId)
 	change := attrChange(in)
+	if in.Valid&^uint32(fuse.FATTR_FH|fuse.FATTR_LOCKOWNER|fuse.FATTR_CTIME) == 0 {
+		// chown(2) that names no user or group, or the step before a write
+		// by somebody who may not keep set-user-ID: what is asked for is
+		// what the kernel leaves out, as it leaves that to us.
+		change.KillPriv = true
+	}
 	c := credKilling(change.KillPriv)
 	if fh, ok := in.GetFh(); ok && change.Size != nil {
 		h := fs.files.get(fh)
@@ -156,7 +224,7 @@ func (fs *fileSystem) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.A
 	var a volume.Attr
 	var err error
 	if change == (volume.SetAttr{}) {
-		a, err = fs.s.GetAttr(n)
+		a, err = fs.s.GetAttr(n) // all that was asked for was the size
 	} else {
 		a, err = fs.s.SetAttr(c, n, change)
 	}
@@ -217,9 +285,12 @@ func timeOrNow(now bool, sec uint64, nsec uint32) *int64 {
 	return &t
 }
 
-// StatFs is statfs(2). A disk has no size of its own: it is as large as what
-// it holds and what the device still takes.
+// StatFs is statfs(2). A disk without a quota has no size of its own: it is as
+// large as what it holds and what the device still takes. A quota is the size,
+// and what is available is also bounded by the device, so that both what df
+// calls used and what it calls available are true.
 func (fs *fileSystem) StatFs(_ <-chan struct{}, in *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+	fs.s.AwaitForgotten()
 	st, err := fs.s.StatFS()
 	if err != nil {
 		return fs.status("statfs", in.NodeId, err)
@@ -231,6 +302,15 @@ func (fs *fileSystem) StatFs(_ <-chan struct{}, in *fuse.InHeader, out *fuse.Sta
 	out.Bfree, out.Bavail = free, free
 	out.Files = uint64(st.Inodes) + free
 	out.Ffree = free
+	if st.LimitBytes > 0 {
+		out.Blocks = uint64(st.LimitBytes) / block
+		out.Bfree = uint64(max(st.LimitBytes-st.Bytes, 0)) / block
+		out.Bavail = min(out.Bfree, free)
+	}
+	if st.LimitInodes > 0 {
+		out.Files = uint64(st.LimitInodes)
+		out.Ffree = uint64(max(st.LimitInodes-st.Inodes, 0))
+	}
 	out.NameLen = tine.MaxNameBytes
 	return fuse.OK
 }

@@ -62,23 +62,65 @@ func FreeOrphans() error {
 	if len(orphans) == 0 {
 		return nil
 	}
-	dir, err := os.MkdirTemp("", "tine-fusectl-")
+	control, done, err := openControl()
 	if err != nil {
-		return tine.Errorf(tine.KindIO, "cannot make a directory for the control file system of FUSE: %w", err)
+		return err
 	}
-	defer os.Remove(dir)
-	if err := unix.Mount("fusectl", dir, "fusectl", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
-		return tine.Errorf(tine.KindAccess, "cannot mount the control file system of FUSE: %w", err)
-	}
-	defer unix.Unmount(dir, unix.MNT_DETACH)
+	defer done()
 	for dev := range orphans {
-		if served(dev) {
-			continue // the number has gone to a new mount meanwhile
+		if err := giveUp(control, dev, func() bool { return !served(dev) }); err != nil {
+			return err
 		}
-		abort := filepath.Join(dir, fmt.Sprint(unix.Minor(dev)), "abort")
-		if err := os.WriteFile(abort, []byte("1"), 0); err != nil && !os.IsNotExist(err) {
-			return tine.Errorf(tine.KindIO, "cannot give up a dead mount: %w", err)
-		}
+	}
+	return nil
+}
+
+// controlDir is where systems usually have the control file system of FUSE: a
+// directory for each connection, whose files belong to who has mounted.
+const controlDir = "/sys/fs/fuse/connections"
+
+// openControl returns a directory with the control file system, which it
+// mounts itself if nobody has; done undoes that.
+func openControl() (dir string, done func(), err error) {
+	const magic = 0x65735543
+	var st unix.Statfs_t
+	if unix.Statfs(controlDir, &st) == nil && st.Type == magic {
+		return controlDir, func() {}, nil
+	}
+	if dir, err = os.MkdirTemp("", "tine-fusectl-"); err != nil {
+		return "", nil, tine.Errorf(tine.KindIO, "cannot make a directory for the control file system of FUSE: %w", err)
+	}
+	if err := unix.Mount("fusectl", dir, "fusectl", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		os.Remove(dir)
+		return "", nil, tine.Errorf(tine.KindAccess, "cannot mount the control file system of FUSE: %w", err).
+			WithHint("mount it once as root: mount -t fusectl fusectl %s", controlDir)
+	}
+	return dir, func() {
+		unix.Unmount(dir, unix.MNT_DETACH)
+		os.Remove(dir)
+	}, nil
+}
+
+// giveUp makes the kernel give up the connection of a mount, if that is still
+// right: all that waits for it, and all that comes, fails.
+//
+// The kernel gives the number of a mount that has gone to a new one. So whether
+// it is right is asked when the file is open: from then on the file stands for
+// this connection and no other, even when that goes.
+func giveUp(control string, dev uint64, right func() bool) error {
+	f, err := os.OpenFile(filepath.Join(control, fmt.Sprint(unix.Minor(dev)), "abort"), os.O_WRONLY, 0)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return tine.Errorf(tine.KindIO, "cannot give up a mount: %w", err)
+	}
+	defer f.Close()
+	if !right() {
+		return nil
+	}
+	if _, err := f.WriteString("1"); err != nil && !os.IsNotExist(err) {
+		return tine.Errorf(tine.KindIO, "cannot give up a mount: %w", err)
 	}
 	return nil
 }

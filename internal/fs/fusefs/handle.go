@@ -1,18 +1,41 @@
 package fusefs
 
 import (
+	"slices"
 	"sync"
 
 	"tine.dev/tine/internal/fs/volume"
 )
 
-// openFile is what a file handle of the kernel stands for. All its fields are
-// fixed at open.
+// openFile is what a file handle of the kernel stands for. All its fields but
+// owners are fixed at open.
 type openFile struct {
 	f      *volume.File
 	node   uint64
 	direct bool // the kernel keeps no pages for this handle
 	writes bool // it was opened for writing
+
+	mu     sync.Mutex
+	owners []uint64 // who has taken byte ranges through it and not closed it since
+}
+
+// locks notes that an owner takes byte ranges through the handle. An owner is a
+// process, which gives them back with its next close(2), of which the kernel
+// tells (FLUSH), or the open file itself (open file description locks), of
+// whose last close the kernel tells (RELEASE), but not whose locks go.
+func (h *openFile) locks(owner uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !slices.Contains(h.owners, owner) {
+		h.owners = append(h.owners, owner)
+	}
+}
+
+// unlocks notes that an owner has given back all byte ranges of the file.
+func (h *openFile) unlocks(owner uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.owners = slices.DeleteFunc(h.owners, func(o uint64) bool { return o == owner })
 }
 
 // openDir is what a directory handle of the kernel stands for.

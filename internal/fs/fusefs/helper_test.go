@@ -29,6 +29,9 @@ var helpers = map[string]func(args []string) error{
 	"serve":      helperServe,
 	"guard":      helperGuard,
 	"as-user":    helperAsUser,
+	"user":       helperUser,
+	"serve-user": helperServeUser,
+	"clean-user": helperCleanUser,
 }
 
 func TestMain(m *testing.M) {
@@ -52,9 +55,15 @@ type child struct {
 
 func startHelper(t testing.TB, name string, args ...string) *child {
 	t.Helper()
+	return startHelperWith(t, nil, name, args...)
+}
+
+func startHelperWith(t testing.TB, attr *syscall.SysProcAttr, name string, args ...string) *child {
+	t.Helper()
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), helperEnv+"="+name)
 	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = attr
 	stdin, err := cmd.StdinPipe()
 	check(t, err)
 	stdout, err := cmd.StdoutPipe()

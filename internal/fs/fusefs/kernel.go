@@ -46,9 +46,21 @@ func mountPoint(dir string) (string, error) {
 }
 
 // mountFUSE opens /dev/fuse, mounts it on dir and returns the descriptor. Its
-// first request is then under way.
+// first request is then under way. Who may not mount has fusermount3 do it.
 func mountFUSE(dir string, o Options, maxRead int, readOnly bool) (int, error) {
+	fd, err := mountBySelf(dir, o, maxRead, readOnly)
+	if tine.KindOf(err) == tine.KindAccess && os.Geteuid() != 0 {
+		return mountByHelper(dir, o, maxRead, readOnly)
+	}
+	return fd, err
+}
+
+func mountBySelf(dir string, o Options, maxRead int, readOnly bool) (int, error) {
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err == unix.EACCES || err == unix.EPERM {
+		return -1, tine.Errorf(tine.KindAccess, "cannot open /dev/fuse: %w", err).
+			WithHint("run the server as root or with CAP_SYS_ADMIN")
+	}
 	if err != nil {
 		return -1, tine.Errorf(tine.KindUnsupported, "cannot open /dev/fuse: %w", err).
 			WithHint("load the kernel module (modprobe fuse), or give the container the device /dev/fuse")
@@ -58,7 +70,9 @@ func mountFUSE(dir string, o Options, maxRead int, readOnly bool) (int, error) {
 	if o.AllowOther || os.Geteuid() == 0 {
 		options += ",allow_other"
 	}
-	var flags uintptr
+	// The kernel leaves access times to us, and reading does not change them;
+	// the flag says so.
+	var flags uintptr = unix.MS_NOATIME
 	if !o.AllowSUID {
 		flags |= unix.MS_NOSUID
 	}

@@ -67,5 +67,8 @@ func (fs *fileSystem) setLock(ctx context.Context, in *fuse.LkIn, wait bool) err
 		return fs.s.Flock(ctx, n, in.Owner, lockKind(in.Lk.Typ), wait)
 	}
 	fs.locked.Store(true)
+	if h := fs.files.get(in.Fh); h != nil && in.Lk.Typ != syscall.F_UNLCK {
+		h.locks(in.Owner)
+	}
 	return fs.s.SetLock(ctx, n, lockOf(in), wait)
 }

@@ -28,8 +28,9 @@ type Options struct {
 	Attach func(context.Context, volume.AttachOptions) (*volume.Session, error)
 	// ReadOnly mounts read-only. Checkpoints always are.
 	ReadOnly bool
-	// AllowOther lets other users than the server's in. A server that runs
-	// as root always does, as the modes of the files decide.
+	// AllowOther lets other users than the server's in, root included. A
+	// server that runs as root always does, as the modes of the files
+	// decide; for another, /etc/fuse.conf must say user_allow_other.
 	AllowOther bool
 	// AllowSUID and AllowDev make set-user-ID programs and device nodes on
 	// the disk work. Off unless the content of the disk is trusted.
@@ -85,9 +86,14 @@ type Mount struct {
 // mount answers. The mount lasts until Unmount, umount(8) or the end of the
 // process; ctx only bounds the call.
 //
+// Who may not mount has fusermount3 do it, which lets only its own user in
+// unless AllowOther is asked for and /etc/fuse.conf permits that.
+//
 // Errors: tine.KindNotFound or KindNotDir for the directory, KindBusy when a
-// disk is mounted there already or Writeback meets other sessions, KindAccess when the process may not mount,
-// KindUnsupported without /dev/fuse, and whatever Attach returns.
+// disk is mounted there already or Writeback meets other sessions, KindInvalid
+// for options that contradict each other, KindAccess when the process may not
+// mount, KindUnsupported without /dev/fuse, or for an ordinary user without
+// fusermount3, and whatever Attach returns.
 func New(ctx context.Context, o Options) (*Mount, error) {
 	if o.Source == "" {
 		o.Source = "tine"
@@ -95,6 +101,9 @@ func New(ctx context.Context, o Options) (*Mount, error) {
 	log := o.Logger
 	if log == nil {
 		log = slog.Default()
+	}
+	if o.CacheNone && o.Writeback {
+		return nil, tine.Errorf(tine.KindInvalid, "a mount cannot have both no cache and a write-back cache")
 	}
 	dir, err := mountPoint(o.Dir)
 	if err != nil {
@@ -104,6 +113,7 @@ func New(ctx context.Context, o Options) (*Mount, error) {
 	m.session, err = o.Attach(ctx, volume.AttachOptions{
 		Label:      "mount " + dir,
 		ReadOnly:   o.ReadOnly,
+		Knows:      m.knows,
 		Invalidate: m.invalidate,
 		Flush:      m.flush,
 	})
@@ -134,7 +144,7 @@ func (m *Mount) serve(o Options) error {
 	if err != nil {
 		return err
 	}
-	undo := func() { unix.Unmount(m.dir, unix.MNT_DETACH) }
+	undo := func() { unmountAt(m.dir, unix.MNT_DETACH) }
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		undo()
@@ -249,7 +259,7 @@ func (m *Mount) unmount(flags int) error {
 	default:
 		return nil
 	}
-	switch err := unix.Unmount(m.dir, flags|unix.UMOUNT_NOFOLLOW); err {
+	switch err := unmountAt(m.dir, flags); err {
 	case nil, unix.EINVAL, unix.ENOENT: // EINVAL: somebody else was quicker
 		return nil
 	case unix.EBUSY:

@@ -19,6 +19,15 @@ func (fs *fileSystem) made(op string, parent uint64, a *volume.Attr, n volume.No
 	return fuse.OK
 }
 
+// make answers a request to make something.
+func (fs *fileSystem) make(op string, parent uint64, out *fuse.EntryOut, do func(volume.Node) (volume.Attr, volume.Node, error)) fuse.Status {
+	a, n, err := do(fs.ids.node(parent))
+	if fs.roomAgain(err) {
+		a, n, err = do(fs.ids.node(parent))
+	}
+	return fs.made(op, parent, &a, n, err, out)
+}
+
 // remember notes names in the root directory, see rootNames.
 func (fs *fileSystem) remember(parent uint64, name string) {
 	if parent == fuse.FUSE_ROOT_ID {
@@ -29,22 +38,25 @@ func (fs *fileSystem) remember(parent uint64, name string) {
 // Mknod makes a file, fifo, socket or device node.
 func (fs *fileSystem) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
 	fs.remember(in.NodeId, name)
-	a, n, err := fs.s.Mknod(credFor(&in.InHeader, in.Mode), fs.ids.node(in.NodeId), name, in.Mode, in.Rdev)
-	return fs.made("mknod", in.NodeId, &a, n, err, out)
+	return fs.make("mknod", in.NodeId, out, func(parent volume.Node) (volume.Attr, volume.Node, error) {
+		return fs.s.Mknod(credFor(&in.InHeader, in.Mode, in.Umask), parent, name, in.Mode, in.Rdev)
+	})
 }
 
 // Mkdir makes a directory.
 func (fs *fileSystem) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
 	fs.remember(in.NodeId, name)
-	a, n, err := fs.s.Mkdir(credFor(&in.InHeader, in.Mode), fs.ids.node(in.NodeId), name, in.Mode&^syscall.S_IFMT)
-	return fs.made("mkdir", in.NodeId, &a, n, err, out)
+	return fs.make("mkdir", in.NodeId, out, func(parent volume.Node) (volume.Attr, volume.Node, error) {
+		return fs.s.Mkdir(credFor(&in.InHeader, in.Mode, in.Umask), parent, name, in.Mode&^syscall.S_IFMT)
+	})
 }
 
 // Symlink makes a symbolic link.
 func (fs *fileSystem) Symlink(_ <-chan struct{}, in *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
 	fs.remember(in.NodeId, name)
-	a, n, err := fs.s.Symlink(cred(in), fs.ids.node(in.NodeId), name, target)
-	return fs.made("symlink", in.NodeId, &a, n, err, out)
+	return fs.make("symlink", in.NodeId, out, func(parent volume.Node) (volume.Attr, volume.Node, error) {
+		return fs.s.Symlink(cred(in), parent, name, target)
+	})
 }
 
 // Readlink returns the target of a symbolic link.

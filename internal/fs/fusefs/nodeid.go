@@ -31,13 +31,30 @@ func inoOf(id uint64) uint64 { return id & uint64(tine.MaxIno) }
 // kernel has forgotten every node that it learnt under it, so that however
 // often a mounted disk is rolled back, an id never comes to mean something
 // else (I17). Slot 0 is never used, so that id 1 can only be the root.
+//
+// How often each node was given to the kernel, less what it has forgotten, is
+// counted: what it still holds must stay even without a name. That takes some
+// 20 bytes for each inode that the kernel has cached, which takes a kilobyte
+// there.
 type nodeIDs struct {
 	current atomic.Pointer[generation]
+	counts  [countShards]countShard
 
 	mu     sync.Mutex // guards the fields below and changes of current
 	bySlot map[uint16]*generation
 	next   uint16
 }
+
+const countShards = 64
+
+// countShard counts the holds of a part of the nodes.
+type countShard struct {
+	mu    sync.Mutex
+	holds map[uint64]uint64 // by node id; absent is 0
+}
+
+// shard spreads neighbouring inode numbers over all shards.
+func (t *nodeIDs) shard(id uint64) *countShard { return &t.counts[id%countShards] }
 
 // generation is one generation of the disk as the kernel knows it.
 type generation struct {
@@ -69,17 +86,44 @@ func (t *nodeIDs) hold(n volume.Node) uint64 {
 	}
 	g := t.generation(n.Gen)
 	g.held.Add(1)
-	return uint64(g.slot)<<inoBits | uint64(n.Ino)
+	id := uint64(g.slot)<<inoBits | uint64(n.Ino)
+	s := t.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holds == nil {
+		s.holds = make(map[uint64]uint64)
+	}
+	s.holds[id]++
+	return id
 }
 
-// forget takes back count holds.
-func (t *nodeIDs) forget(id, count uint64) {
+// forget takes back count holds, and reports whether none is left.
+func (t *nodeIDs) forget(id, count uint64) (last bool) {
 	if id == fuse.FUSE_ROOT_ID {
-		return
+		return false
 	}
+	s := t.shard(id)
+	s.mu.Lock()
+	last = s.holds[id] <= count
+	if last {
+		delete(s.holds, id)
+	} else {
+		s.holds[id] -= count
+	}
+	s.mu.Unlock()
 	if g := t.slot(uint16(id >> inoBits)); g != nil {
 		g.held.Add(-int64(count))
 	}
+	return last
+}
+
+// holds reports whether the kernel may hold the node.
+func (t *nodeIDs) holds(n volume.Node) bool {
+	id := t.id(n)
+	s := t.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.holds[id] > 0
 }
 
 // node returns what an id names. The root is the root of whichever

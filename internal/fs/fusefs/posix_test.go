@@ -24,6 +24,7 @@ var behaviours = []struct {
 	{"rename", testRename},
 	{"links", testLinks},
 	{"unlinked", testUnlinked},
+	{"referenced", testReferenced},
 	{"modes", testModes},
 	{"times", testTimes},
 	{"special", testSpecial},
@@ -41,6 +42,9 @@ var behaviours = []struct {
 	{"listing-seek", testListingSeek},
 	{"parallel", testParallel},
 	{"xattr", testXattr},
+	{"acl", testACL},
+	{"acl-inherited", testACLInherited},
+	{"acl-permission", testACLPermission},
 	{"posix-lock", testPosixLock},
 	{"flock", testFlock},
 	{"tools", testTools},
@@ -48,7 +52,7 @@ var behaviours = []struct {
 
 func TestBehaviourOfLocalFileSystem(t *testing.T) {
 	needFUSE(t) // being root is part of it
-	runBehaviours(t, func(t *testing.T) string { return t.TempDir() })
+	runBehaviours(t, t.TempDir(), true)
 }
 
 func TestBehaviour(t *testing.T) {
@@ -62,15 +66,17 @@ func TestBehaviour(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := startServer(t).mount(diskName, o)
-			runBehaviours(t, func(*testing.T) string { return dir })
+			runBehaviours(t, dir, !o.Disable.Has(fusefs.ACLs))
 		})
 	}
 }
 
-func runBehaviours(t *testing.T, root func(*testing.T) string) {
-	base := root(t)
+func runBehaviours(t *testing.T, base string, acls bool) {
 	for _, b := range behaviours {
 		t.Run(b.name, func(t *testing.T) {
+			if strings.HasPrefix(b.name, "acl") && !acls {
+				t.Skip("ACLs are turned off")
+			}
 			dir := filepath.Join(base, b.name)
 			check(t, os.Mkdir(dir, 0o755))
 			b.run(t, dir)

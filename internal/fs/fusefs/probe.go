@@ -36,7 +36,7 @@ func Probe() Report {
 		return Report{Err: err}
 	}
 	defer unix.Close(fd)
-	defer unix.Unmount(dir, unix.MNT_DETACH)
+	defer unmountAt(dir, unix.MNT_DETACH)
 	in, err := readInit(fd)
 	if err != nil {
 		return Report{Err: err}

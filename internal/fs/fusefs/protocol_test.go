@@ -27,9 +27,10 @@ import (
 
 // order is a line that a test sends to its server, and answer what comes back.
 type order struct {
-	Do      string // mount, unmount, force, wait, checkpoint, rollback, guard, lock
+	Do      string // mount, unmount, force, wait, checkpoint, rollback, quota, guard, lock
 	Ref     string // of a mount
 	Name    string // of a checkpoint
+	Bytes   int64  // of a quota
 	Dir     string
 	Options options
 }
@@ -42,8 +43,8 @@ type answer struct {
 
 // options are those of fusefs.Options that the tests use.
 type options struct {
-	ReadOnly, CacheNone, Writeback, IDMapped bool
-	Disable                                  fusefs.Features
+	ReadOnly, CacheNone, Writeback, IDMapped, AllowOther, AllowSUID bool
+	Disable                                                         fusefs.Features
 }
 
 // server is a child that has a host with one disk.
@@ -56,7 +57,12 @@ const diskName = "disk"
 
 func startServer(t testing.TB) *server {
 	t.Helper()
-	s := &server{startHelper(t, "serve", t.TempDir()), t}
+	return awaitServer(t, startHelper(t, "serve", t.TempDir()))
+}
+
+func awaitServer(t testing.TB, c *child) *server {
+	t.Helper()
+	s := &server{c, t}
 	s.line()
 	t.Cleanup(func() {
 		if s.cmd.ProcessState == nil {
@@ -117,7 +123,8 @@ func (s *server) checkpoint(name string) {
 // helperServe is the server; args are the directory of the host.
 func helperServe(args []string) error {
 	ctx := context.Background()
-	h, err := volume.Open(ctx, volume.Options{Dir: args[0]})
+	owner := volume.Cred{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+	h, err := volume.Open(ctx, volume.Options{Dir: args[0], Owner: owner})
 	if err != nil {
 		return err
 	}
@@ -166,6 +173,8 @@ func (b *backend) obey(ctx context.Context, o order) (a answer, err error) {
 		_, err = b.host.Checkpoint(ctx, b.caller, diskName, o.Name, "", volume.WaitRunnable)
 	case "rollback":
 		_, err = b.host.Rollback(ctx, b.caller, diskName, o.Name)
+	case "quota":
+		_, err = b.host.SetQuota(ctx, b.caller, diskName, &o.Bytes, nil)
 	case "guard":
 		cmd := exec.Command("/proc/self/exe", strconv.Itoa(os.Getpid()))
 		cmd.Env = append(os.Environ(), helperEnv+"=guard")
@@ -209,7 +218,7 @@ func (b *backend) mount(ctx context.Context, o order) (*fusefs.Mount, error) {
 			return b.host.Attach(ctx, b.caller, ref, a)
 		},
 		ReadOnly: o.Options.ReadOnly, CacheNone: o.Options.CacheNone, Writeback: o.Options.Writeback,
-		IDMapped: o.Options.IDMapped, Disable: o.Options.Disable,
+		IDMapped: o.Options.IDMapped, AllowOther: o.Options.AllowOther, AllowSUID: o.Options.AllowSUID, Disable: o.Options.Disable,
 	})
 }
 

@@ -42,7 +42,7 @@ func CleanStale(dir string) error {
 			return tine.Errorf(tine.KindBusy, "the disk mounted on %s does not answer, though its server lives", dir).
 				WithHint("look at that server's log; umount -f %s gives the mount up", dir)
 		}
-		if err := unix.Unmount(dir, unix.MNT_FORCE|unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+		if err := unmountAt(dir, unix.MNT_FORCE|unix.MNT_DETACH); err != nil {
 			return tine.Errorf(tine.KindIO, "cannot remove the dead mount on %s: %w", dir, err)
 		}
 	}

@@ -3,6 +3,7 @@ package fusefs
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"syscall"
 	"testing"
@@ -29,7 +30,7 @@ func TestErrnoTable(t *testing.T) {
 		{tine.ErrTooLarge, syscall.E2BIG},
 		{fmt.Errorf("context: %w", tine.ErrStale), syscall.ESTALE},
 		{errors.New("anything"), syscall.EIO},
-		{tine.Errorf(tine.KindQuota, "full"), syscall.EDQUOT},
+		{tine.Errorf(tine.KindQuota, "full"), syscall.ENOSPC},
 	} {
 		if got := Errno(c.err); got != c.want {
 			t.Errorf("%v gives %v, want %v", c.err, got, c.want)
@@ -70,6 +71,33 @@ func TestNodeIDs(t *testing.T) {
 	}
 	if len(ids.bySlot) > 3 {
 		t.Errorf("%d generations are remembered", len(ids.bySlot))
+	}
+}
+
+// TestHolds: the kernel knows a node until it has forgotten it as often as it
+// was given it.
+func TestHolds(t *testing.T) {
+	ids := newNodeIDs(1)
+	n := volume.Node{Gen: 1, Ino: 5}
+	if ids.holds(n) {
+		t.Error("known before it was given")
+	}
+	id := ids.hold(n)
+	ids.hold(n)
+	ids.hold(volume.Node{Gen: 2, Ino: 5})
+	if ids.forget(id, 1) || !ids.holds(n) {
+		t.Error("forgotten after one of two")
+	}
+	if !ids.forget(id, 1) || ids.holds(n) {
+		t.Error("known after two of two")
+	}
+	if !ids.holds(volume.Node{Gen: 2, Ino: 5}) {
+		t.Error("another generation's was forgotten")
+	}
+	for i := range ids.counts {
+		if got := len(ids.counts[i].holds); got > 1 {
+			t.Errorf("%d nodes are counted", got)
+		}
 	}
 }
 
@@ -130,6 +158,17 @@ func TestTimes(t *testing.T) {
 	}
 }
 
+func TestTimesThatDoNotFit(t *testing.T) {
+	for _, sec := range []int64{1 << 40, math.MaxInt64, 9_223_372_036} {
+		if got := joinTime(uint64(sec), 999_999_999); got != 9_223_372_035e9 {
+			t.Errorf("%d s give %d ns", sec, got)
+		}
+		if got := joinTime(uint64(-sec), 0); got != -9_223_372_035e9 {
+			t.Errorf("%d s give %d ns", -sec, got)
+		}
+	}
+}
+
 func TestParseMountTable(t *testing.T) {
 	const text = `22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 90 22 0:41 / /mnt/with\040blank rw,nosuid - fuse.tine tine rw,user_id=0
@@ -141,8 +180,12 @@ not a line
 	}
 }
 
-func TestParseGroups(t *testing.T) {
-	got := parseGroups([]byte("Name:\tx\nGid:\t1\t1\t1\t1\nGroups:\t4 24 1000 \nNStgid:\t7\n"))
+func TestProcessStatus(t *testing.T) {
+	status := []byte("Name:\tx\nUid:\t1\t2\t3\t5\nGid:\t1\t1\t1\t1\nGroups:\t4 24 1000 \nNStgid:\t7\n")
+	if got := idsOf(status, "Uid:"); !slices.Equal(got, []uint32{1, 2, 3, 5}) {
+		t.Errorf("users %v", got)
+	}
+	got := idsOf(status, "Groups:")
 	if !slices.Equal(got, []uint32{4, 24, 1000}) {
 		t.Errorf("parsed %v", got)
 	}

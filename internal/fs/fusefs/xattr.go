@@ -12,7 +12,9 @@ import (
 
 // plainInodes remembers inodes that certainly have no extended attributes.
 // The kernel asks for security.capability before the first write to every
-// file and at every exec, and the answer is nearly always here.
+// file and at every exec, and for the ACL before somebody other than the owner
+// gets in (it keeps that answer as long as the attributes); the answer is
+// nearly always here.
 //
 // It is a small table in which a newer inode takes the place of an older one.
 // A reader of attributes takes the count of changes before it asks the volume
@@ -49,16 +51,28 @@ func (p *plainInodes) changed(id uint64) {
 	p.slot(id).CompareAndSwap(id, 0)
 }
 
-// xattrAllowed reports whether names of this kind are kept. POSIX ACLs
-// (system.) are not: a program that asks is told so, and uses modes.
-func xattrAllowed(name string) bool {
-	return strings.HasPrefix(name, "user.") || strings.HasPrefix(name, "trusted.") || strings.HasPrefix(name, "security.")
+// trusted starts the names that only root sees.
+const trusted = "trusted."
+
+// checkXattr says whether a name is of a kind that is served. Of those of the
+// system only ACLs are; a program that asks where they are off is told so, and
+// uses modes.
+func (fs *fileSystem) checkXattr(name string) fuse.Status {
+	switch {
+	case !fs.disabled.Has(ACLs) && (name == volume.XattrACLAccess || name == volume.XattrACLDefault):
+		return fuse.OK
+	case name == "user." || name == trusted || name == "security.":
+		return fuse.EINVAL
+	case strings.HasPrefix(name, "user.") || strings.HasPrefix(name, trusted) || strings.HasPrefix(name, "security."):
+		return fuse.OK
+	}
+	return fuse.ENOTSUP
 }
 
 // GetXAttr reads an extended attribute, or its size when there is no room.
 func (fs *fileSystem) GetXAttr(_ <-chan struct{}, in *fuse.InHeader, name string, dest []byte) (uint32, fuse.Status) {
-	if !xattrAllowed(name) {
-		return 0, fuse.ENOTSUP
+	if status := fs.checkXattr(name); status != fuse.OK {
+		return 0, status
 	}
 	if fs.plain.has(in.NodeId) {
 		return 0, fuse.ENODATA
@@ -81,6 +95,9 @@ func (fs *fileSystem) ListXAttr(_ <-chan struct{}, in *fuse.InHeader, dest []byt
 	}
 	var list bytes.Buffer
 	for _, name := range names {
+		if fs.checkXattr(name) != fuse.OK || strings.HasPrefix(name, trusted) && callerUID(in) != 0 {
+			continue
+		}
 		list.WriteString(name)
 		list.WriteByte(0)
 	}
@@ -98,18 +115,19 @@ func fit(dest, value []byte) (uint32, fuse.Status) {
 
 // SetXAttr sets an extended attribute.
 func (fs *fileSystem) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, value []byte) fuse.Status {
-	if !xattrAllowed(name) {
-		return fuse.ENOTSUP
+	if status := fs.checkXattr(name); status != fuse.OK {
+		return status
 	}
-	err := fs.s.SetXattr(cred(&in.InHeader), fs.ids.node(in.NodeId), name, bytes.Clone(value), in.Flags)
+	c := credKilling(in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0)
+	err := fs.s.SetXattr(c, fs.ids.node(in.NodeId), name, bytes.Clone(value), in.Flags)
 	fs.plain.changed(in.NodeId)
 	return fs.status("setxattr", in.NodeId, err)
 }
 
 // RemoveXAttr removes an extended attribute.
 func (fs *fileSystem) RemoveXAttr(_ <-chan struct{}, in *fuse.InHeader, name string) fuse.Status {
-	if !xattrAllowed(name) {
-		return fuse.ENOTSUP
+	if status := fs.checkXattr(name); status != fuse.OK {
+		return status
 	}
 	return fs.status("removexattr", in.NodeId, fs.s.RemoveXattr(cred(in), fs.ids.node(in.NodeId), name))
 }

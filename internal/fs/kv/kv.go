@@ -94,4 +94,12 @@ type Metrics struct {
 	DiskBytes   int64 // bytes of files
 	MemoryBytes int64 // bytes of memory tables and cached blocks
 	Compactions int64 // compactions under way
+	Tables      int64 // files
+	CacheBytes  int64 // of MemoryBytes: cached blocks
+	CacheHits   int64 // since the store was opened
+	CacheMisses int64
+	LogBytes    int64 // of the write-ahead log
+	Flushes     int64 // of memory tables, since the store was opened
+	Compacted   int64 // compactions since the store was opened
+	Debt        int64 // bytes that compactions have still to rewrite, estimated
 }

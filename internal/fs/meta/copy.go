@@ -66,6 +66,9 @@ func (v View) copyStep(c Cred, src tine.Ino, off int64, dst tine.Ino, to, length
 			n = 0
 			return nil
 		}
+		if err := t.admitCopy(s, off, d, to, n); err != nil {
+			return err
+		}
 		pieces, err := t.planCopy(s, off, to, n)
 		if err != nil {
 			return err
@@ -82,8 +85,7 @@ func (v View) copyStep(c Cred, src tine.Ino, off int64, dst tine.Ino, to, length
 			}
 		}
 		d.Size = max(d.Size, to+n)
-		t.wrote(c, d)
-		return nil
+		return t.wrote(c, d)
 	})
 	return n, err
 }

@@ -7,9 +7,9 @@ import (
 )
 
 // Empty returns the rows and counters of an empty disk: its root directory,
-// which belongs to root and lets others look.
-func Empty(now int64) ([]timeline.FirstRow, record.Counters) {
-	root := record.Inode{Mode: modeDir | 0o755, Nlink: 2, Mtime: now, Ctime: now, Atime: now, Btime: now, Parent: tine.RootIno}
+// which lets others than its owner look.
+func Empty(owner Cred, now int64) ([]timeline.FirstRow, record.Counters) {
+	root := record.Inode{Mode: modeDir | 0o755, UID: owner.UID, GID: owner.GID, Nlink: 2, Mtime: now, Ctime: now, Atime: now, Btime: now, Parent: tine.RootIno}
 	rows := []timeline.FirstRow{{Key: record.InodeKey(tine.RootIno), Value: root.Append(nil)}}
 	return rows, record.Counters{Inodes: 1, NextIno: tine.RootIno + 1, NextCookie: firstCookie}
 }

@@ -95,7 +95,7 @@ func (t *txn) setChunk(n *node, c *chunkAt) error {
 	if n.Nlink > 0 {
 		t.Count(0, now-c.had)
 	} else if h := t.Handles(n.ino); h != nil {
-		h.Bytes = n.Bytes
+		t.SetOrphan(h, h.Orphan, n.Bytes)
 	}
 	if now > 0 {
 		return t.PutChunk(c.key, c.at, &c.Chunk)

@@ -127,7 +127,8 @@ func (v View) WriteAt(c Cred, ino tine.Ino, p []byte, off int64, atEnd bool) (at
 	}
 	small := len(p) <= tine.InlineBytes && (atEnd || off+int64(len(p)) <= tine.InlineBytes)
 	var data timeline.Staged
-	if !small {
+	early := !small && !v.Tight(int64(len(p)))
+	if early {
 		if data, err = v.Stage(p); err != nil {
 			return 0, err
 		}
@@ -148,11 +149,14 @@ func (v View) WriteAt(c Cred, ino tine.Ino, p []byte, off int64, atEnd bool) (at
 		if end > tine.MaxFileBytes {
 			return tine.ErrTooBig
 		}
-		inline := n.Flags&record.FlagInline != 0 || n.Bytes == 0
-		if small && inline && end <= tine.InlineBytes {
+		inline := small && end <= tine.InlineBytes && (n.Flags&record.FlagInline != 0 || n.Bytes == 0)
+		if err := t.admitWrite(n, at, end, inline); err != nil {
+			return err
+		}
+		if inline {
 			err = t.writeInline(n, p, at)
 		} else {
-			if small {
+			if !early {
 				if data, err = v.Stage(p); err != nil {
 					return err
 				}
@@ -165,19 +169,19 @@ func (v View) WriteAt(c Cred, ino tine.Ino, p []byte, off int64, atEnd bool) (at
 			return err
 		}
 		n.Size = max(n.Size, end)
-		t.wrote(c, n)
-		return nil
+		return t.wrote(c, n)
 	})
 	return at, err
 }
 
 // wrote sets what every write changes of the inode.
-func (t *txn) wrote(c Cred, n *node) {
+func (t *txn) wrote(c Cred, n *node) error {
 	n.Mtime, n.Ctime = t.Now(), t.Now()
 	if c.UID != 0 && n.Mode&(modeSetUID|modeSetGID) != 0 {
 		n.killPriv()
 	}
 	t.putInode(n)
+	return t.dropCapability(n)
 }
 
 // writeInline changes the content of a small file in its chunk row.
@@ -307,6 +311,9 @@ func (v View) Allocate(c Cred, ino tine.Ino, mode uint32, off, length int64) err
 		if n.Mode&modeType != modeRegular {
 			return tine.ErrInvalid
 		}
+		if err := t.admitAllocate(n, mode, off, off+length); err != nil {
+			return err
+		}
 		if mode&(FallocPunchHole|FallocZeroRange) != 0 {
 			if err := t.discard(n, off, off+length); err != nil {
 				return err
@@ -315,8 +322,7 @@ func (v View) Allocate(c Cred, ino tine.Ino, mode uint32, off, length int64) err
 		if mode&FallocKeepSize == 0 {
 			n.Size = max(n.Size, off+length)
 		}
-		t.wrote(c, n)
-		return nil
+		return t.wrote(c, n)
 	})
 }
 

@@ -192,7 +192,8 @@ func (v View) Readlink(ino tine.Ino) (target string, err error) {
 
 // SetAttr changes attributes. A change of owner clears set-user-ID, and
 // set-group-ID of executables, of anything but a directory, as chown(2) says;
-// a change of mode by someone outside the file's group clears set-group-ID.
+// a change of mode by someone outside the file's group clears set-group-ID, and
+// changes an access ACL with it.
 func (v View) SetAttr(c Cred, ino tine.Ino, s SetAttr) (a Attr, err error) {
 	if s.Size != nil {
 		if err := v.checkSize(*s.Size); err != nil {
@@ -204,6 +205,13 @@ func (v View) SetAttr(c Cred, ino tine.Ino, s SetAttr) (a Attr, err error) {
 		if err != nil {
 			return err
 		}
+		var list acl
+		var listAt timeline.Found
+		if s.Mode != nil {
+			if list, listAt, err = t.acl(n, XattrACLAccess); err != nil {
+				return err
+			}
+		}
 		if s.Size != nil {
 			if n.isDir() {
 				return tine.ErrIsDir
@@ -214,6 +222,15 @@ func (v View) SetAttr(c Cred, ino tine.Ino, s SetAttr) (a Attr, err error) {
 			n.Mtime = t.Now()
 		}
 		n.setOwnerAndMode(c, s)
+		if s.Size != nil || s.UID != nil || s.GID != nil || s.KillPriv {
+			if err := t.dropCapability(n); err != nil {
+				return err
+			}
+		}
+		if list != nil {
+			list.chmod(n.Mode)
+			t.putACL(n, XattrACLAccess, listAt, list)
+		}
 		if s.Mtime != nil {
 			n.Mtime = *s.Mtime
 		}
@@ -243,7 +260,7 @@ func (n *node) setOwnerAndMode(c Cred, s SetAttr) {
 	}
 	if s.Mode != nil {
 		n.Mode = n.Mode&modeType | *s.Mode&modePerm
-		if n.Mode&modeSetGID != 0 && !n.isDir() && !c.InGroup(n.GID) {
+		if n.Mode&modeSetGID != 0 && !c.InGroup(n.GID) {
 			n.Mode &^= modeSetGID
 		}
 	}
@@ -265,6 +282,8 @@ func (n *node) killPriv() {
 func (v View) Stat() (s FSStat, err error) {
 	err = v.read(func(r *reader) error {
 		s.Inodes, s.Bytes, err = r.Totals()
+		q := r.Quota()
+		s.LimitBytes, s.LimitInodes = q.Bytes, q.Inodes
 		return err
 	})
 	return s, err

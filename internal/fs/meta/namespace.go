@@ -43,7 +43,10 @@ func (v View) Create(c Cred, parent tine.Ino, name string, what NewNode) (a Attr
 				return tine.ErrExists
 			}
 		}
-		n := t.newInode(c, p, what)
+		n, err := t.newInode(c, p, what)
+		if err != nil {
+			return err
+		}
 		if what.Unnamed {
 			n.Nlink, n.Parent = 0, 0
 			t.Put(record.OrphanKey(n.ino), timeline.Found{}, emptyRow)
@@ -60,7 +63,7 @@ func (v View) Create(c Cred, parent tine.Ino, name string, what NewNode) (a Attr
 		if what.Open || what.Unnamed {
 			h := t.Opened(n.ino)
 			h.Count++
-			h.Orphan = what.Unnamed
+			t.SetOrphan(h, what.Unnamed, 0)
 		}
 		a = n.attr()
 		return nil
@@ -72,11 +75,18 @@ func (v View) Create(c Cred, parent tine.Ino, name string, what NewNode) (a Attr
 var emptyRow = []byte{1}
 
 // newInode makes an inode in directory p, with the group and set-group-ID
-// rules of a set-group-ID directory.
-func (t *txn) newInode(c Cred, p *node, what NewNode) *node {
+// rules of a set-group-ID directory and what a default list says.
+func (t *txn) newInode(c Cred, p *node, what NewNode) (*node, error) {
+	if err := t.AdmitInodes(1); err != nil {
+		return nil, err
+	}
+	h, err := t.inherit(p, what.Mode, c.Umask)
+	if err != nil {
+		return nil, err
+	}
 	n := &node{ino: t.NextIno()}
 	n.Inode = record.Inode{
-		Mode: what.Mode, UID: c.UID, GID: c.GID, Nlink: 1, Rdev: what.Rdev, Parent: p.ino, Target: what.Target,
+		Mode: h.mode, UID: c.UID, GID: c.GID, Nlink: 1, Rdev: what.Rdev, Parent: p.ino, Target: what.Target,
 		Mtime: t.Now(), Ctime: t.Now(), Atime: t.Now(), Btime: t.Now(),
 	}
 	if p.Mode&modeSetGID != 0 {
@@ -91,10 +101,12 @@ func (t *txn) newInode(c Cred, p *node, what NewNode) *node {
 	case modeSymlink:
 		n.Size = int64(len(what.Target))
 	}
-	if m := uint32(modeSetGID | modeXGroup); !n.isDir() && n.Mode&m == m && !c.InGroup(n.GID) {
+	// What counts is whether execution was asked for, not what is left of it.
+	if m := uint32(modeSetGID | modeXGroup); !n.isDir() && what.Mode&m == m && !c.InGroup(n.GID) {
 		n.Mode &^= modeSetGID
 	}
-	return n
+	t.bequeath(n, h)
+	return n, nil
 }
 
 // setName gives an inode a name in the directory; an existing entry keeps its
@@ -211,22 +223,27 @@ func (t *txn) adoptOrphan(n *node, h *timeline.Handles) error {
 	if err != nil {
 		return err
 	}
-	h.Orphan = false
+	t.SetOrphan(h, false, 0)
 	t.Count(1, n.Bytes)
 	return t.Del(k, f)
 }
 
-// Unlink removes the name of anything but a directory.
-func (v View) Unlink(parent tine.Ino, name string) (ino tine.Ino, err error) {
-	return v.remove(parent, name, false)
+// Keep says of an inode that is about to lose its last name how many handles
+// are to be counted on it, as Open does: it stays until that many are closed.
+// It is called with the line locked and must not call the engine; nil is none.
+type Keep func(tine.Ino) int
+
+// Unlink removes the name of anything but a directory, and returns its inode.
+func (v View) Unlink(parent tine.Ino, name string, keep Keep) (tine.Ino, error) {
+	return v.remove(parent, name, false, keep)
 }
 
-// Rmdir removes an empty directory.
-func (v View) Rmdir(parent tine.Ino, name string) (ino tine.Ino, err error) {
-	return v.remove(parent, name, true)
+// Rmdir removes an empty directory, and returns its inode.
+func (v View) Rmdir(parent tine.Ino, name string, keep Keep) (tine.Ino, error) {
+	return v.remove(parent, name, true, keep)
 }
 
-func (v View) remove(parent tine.Ino, name string, dir bool) (ino tine.Ino, err error) {
+func (v View) remove(parent tine.Ino, name string, dir bool, keep Keep) (ino tine.Ino, err error) {
 	switch {
 	case len(name) > tine.MaxNameBytes:
 		return 0, tine.ErrNameTooLong
@@ -256,7 +273,6 @@ func (v View) remove(parent tine.Ino, name string, dir bool) (ino tine.Ino, err 
 		if err := t.checkRemovable(n, dir); err != nil {
 			return err
 		}
-		ino = n.ino
 		if err := t.dropName(e, parent); err != nil {
 			return err
 		}
@@ -265,7 +281,8 @@ func (v View) remove(parent tine.Ino, name string, dir bool) (ino tine.Ino, err 
 		}
 		p.Mtime, p.Ctime = t.Now(), t.Now()
 		t.putInode(p)
-		return t.dropLink(n, parent, name)
+		ino = n.ino
+		return t.dropLink(n, parent, name, keep)
 	})
 	return ino, err
 }
@@ -298,8 +315,9 @@ func (r *reader) emptyDir(ino tine.Ino) (bool, error) {
 	return empty, err
 }
 
-// dropLink takes one link of an inode away; the last one takes the inode.
-func (t *txn) dropLink(n *node, parent tine.Ino, name string) error {
+// dropLink takes one link of an inode away; the last one takes the inode, or
+// leaves it to handles.
+func (t *txn) dropLink(n *node, parent tine.Ino, name string, keep Keep) error {
 	n.Ctime = t.Now()
 	if n.isDir() {
 		n.Nlink = 0
@@ -314,5 +332,10 @@ func (t *txn) dropLink(n *node, parent tine.Ino, name string) error {
 		return nil
 	}
 	t.Count(-1, -n.Bytes)
+	if keep != nil {
+		if handles := keep(n.ino); handles > 0 {
+			t.Opened(n.ino).Count += handles
+		}
+	}
 	return t.dropInode(n)
 }

@@ -40,8 +40,9 @@ func (v View) Close(ino tine.Ino) error {
 		if h.Count--; h.Count > 0 {
 			return nil
 		}
+		orphan := h.Orphan
 		t.Closed(ino)
-		if !h.Orphan {
+		if !orphan {
 			return nil
 		}
 		n, err := t.inode(ino)
@@ -67,7 +68,7 @@ func (t *txn) dropInode(n *node) error {
 	t.Put(record.OrphanKey(n.ino), timeline.Found{}, emptyRow)
 	t.putInode(n)
 	if h != nil {
-		h.Orphan, h.Bytes = true, n.Bytes
+		t.SetOrphan(h, true, n.Bytes)
 		return nil
 	}
 	t.ReapLater()

@@ -12,24 +12,26 @@ type renaming struct {
 	name, as   string
 	src, dst   *dentryOf
 	moved, old *node // what moves, and what it replaces or is exchanged with (nil: nothing)
+	keep       Keep
 }
 
-// Rename moves a name, as renameat2(2) with its flags.
-func (v View) Rename(c Cred, parent tine.Ino, name string, newParent tine.Ino, newName string, flags uint32) error {
+// Rename moves a name, as renameat2(2) with its flags. It returns the inode
+// that has moved and the one that was replaced or exchanged with it; 0 is none.
+func (v View) Rename(c Cred, parent tine.Ino, name string, newParent tine.Ino, newName string, flags uint32, keep Keep) (moved, old tine.Ino, err error) {
 	if flags&^(RenameNoReplace|RenameExchange|RenameWhiteout) != 0 ||
 		flags&RenameExchange != 0 && flags&(RenameNoReplace|RenameWhiteout) != 0 {
-		return tine.ErrInvalid
+		return 0, 0, tine.ErrInvalid
 	}
 	for _, s := range []string{name, newName} {
 		if err := checkName(s); err != nil {
-			return err
+			return 0, 0, err
 		}
 		if s == "." || s == ".." {
-			return tine.Errorf(tine.KindBusy, "%q cannot be renamed", s)
+			return 0, 0, tine.Errorf(tine.KindBusy, "%q cannot be renamed", s)
 		}
 	}
-	return v.change(func(t *txn) error {
-		m := &renaming{name: name, as: newName}
+	err = v.change(func(t *txn) error {
+		m := &renaming{name: name, as: newName, keep: keep}
 		if err := m.find(t, parent, newParent); err != nil {
 			return err
 		}
@@ -39,11 +41,16 @@ func (v View) Rename(c Cred, parent tine.Ino, name string, newParent tine.Ino, n
 		if err := m.check(t, flags); err != nil {
 			return err
 		}
+		moved = m.moved.ino
+		if m.old != nil {
+			old = m.old.ino
+		}
 		if flags&RenameExchange != 0 {
 			return m.exchange(t)
 		}
 		return m.move(t, c, flags&RenameWhiteout != 0)
 	})
+	return moved, old, err
 }
 
 func (m *renaming) find(t *txn, parent, newParent tine.Ino) (err error) {
@@ -125,12 +132,18 @@ func (t *txn) checkNotBelow(d *node, ino tine.Ino) error {
 	}
 }
 
-func (m *renaming) move(t *txn, c Cred, whiteout bool) error {
+func (m *renaming) move(t *txn, c Cred, whiteout bool) (err error) {
+	var w *node
+	if whiteout {
+		if w, err = t.newInode(c, m.from, NewNode{Mode: modeChar}); err != nil {
+			return err
+		}
+	}
 	if m.old != nil {
 		if m.old.isDir() {
 			m.to.Nlink--
 		}
-		if err := t.dropLink(m.old, m.to.ino, m.as); err != nil {
+		if err := t.dropLink(m.old, m.to.ino, m.as, m.keep); err != nil {
 			return err
 		}
 	}
@@ -139,7 +152,6 @@ func (m *renaming) move(t *txn, c Cred, whiteout bool) error {
 	}
 	t.setName(m.dst, m.to.ino, m.as, m.moved)
 	if whiteout {
-		w := t.newInode(c, m.from, NewNode{Mode: modeChar})
 		t.setName(m.src, m.from.ino, m.name, w)
 		t.Count(1, 0)
 		t.putInode(w)

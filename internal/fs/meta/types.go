@@ -22,11 +22,14 @@ type Attr struct {
 }
 
 // Cred is who asks: the file system ids of the calling process. Groups are its
-// supplementary groups, which decide whether set-group-ID survives.
+// supplementary groups, which decide whether set-group-ID survives. Umask is
+// taken off the mode of what the process makes, unless the directory has a
+// default ACL; 0 if it has been taken off already.
 type Cred struct {
 	UID    uint32
 	GID    uint32
 	Groups []uint32
+	Umask  uint32
 }
 
 // InGroup reports whether the caller is a member of the group.
@@ -88,4 +91,7 @@ type FSStat struct {
 	Inodes int64
 	// FreeBytes is what the device still takes.
 	FreeBytes int64
+	// LimitBytes and LimitInodes are the disk's quota; 0 for none.
+	LimitBytes  int64
+	LimitInodes int64
 }

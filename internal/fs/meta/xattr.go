@@ -29,8 +29,10 @@ func (v View) GetXattr(ino tine.Ino, name string) (value []byte, err error) {
 	return value, err
 }
 
-// SetXattr sets an extended attribute; the flags are those of setxattr(2).
-func (v View) SetXattr(ino tine.Ino, name string, value []byte, flags uint32) error {
+// SetXattr sets an extended attribute; the flags are those of setxattr(2). An
+// ACL must be in order, changes the mode with it, and, set by someone outside
+// the file's group, clears set-group-ID; the flags do not apply to it.
+func (v View) SetXattr(c Cred, ino tine.Ino, name string, value []byte, flags uint32) error {
 	switch {
 	case name == "":
 		return tine.ErrRange
@@ -45,6 +47,9 @@ func (v View) SetXattr(ino tine.Ino, name string, value []byte, flags uint32) er
 		n, err := t.inode(ino)
 		if err != nil {
 			return err
+		}
+		if isACL(name) {
+			return t.setACL(c, n, name, value)
 		}
 		k := record.XattrKey(ino, name)
 		f, err := t.Get(k)
@@ -81,12 +86,16 @@ func (v View) ListXattr(ino tine.Ino) (names []string, err error) {
 	return names, err
 }
 
-// RemoveXattr removes an extended attribute.
+// RemoveXattr removes an extended attribute. To remove an ACL that does not
+// exist is no error, as in Linux.
 func (v View) RemoveXattr(ino tine.Ino, name string) error {
 	return v.change(func(t *txn) error {
 		n, err := t.inode(ino)
 		if err != nil {
 			return err
+		}
+		if isACL(name) {
+			return t.setACL(Cred{}, n, name, nil)
 		}
 		k := record.XattrKey(ino, name)
 		f, err := t.Get(k)
@@ -100,4 +109,20 @@ func (v View) RemoveXattr(ino tine.Ino, name string) error {
 		t.putInode(n)
 		return t.Del(k, f)
 	})
+}
+
+// capability is the attribute that gives a program rights of root. Like
+// set-user-ID it does not survive a change of what it was given to.
+const capability = "security.capability"
+
+func (t *txn) dropCapability(n *node) error {
+	if n.Flags&record.FlagXattrs == 0 || n.isDir() {
+		return nil
+	}
+	k := record.XattrKey(n.ino, capability)
+	f, err := t.Get(k)
+	if err != nil || f.Kind != timeline.Value {
+		return err
+	}
+	return t.Del(k, f)
 }

@@ -23,6 +23,7 @@ const (
 	TablePiece      Table = 0x09 // tree: segment id, offset -> Piece
 	TableAlias      Table = 0x0a // tree: timeline id -> Alias
 	TableDisk       Table = 0x10 // tenant: disk id -> Disk
+	TablePolicy     Table = 0x11 // tenant: disk id -> Policy
 	TableInode      Table = 0x20 // stratum: ino -> Inode
 	TableDentry     Table = 0x21 // stratum: parent ino, name NUL -> Dentry
 	TableCookie     Table = 0x22 // stratum: parent ino, cookie -> Cookie

@@ -29,6 +29,8 @@ var recoders = []struct {
 	{"segment", func(b []byte) ([]byte, error) { n, err := DecodeSegment(b); return n.Append(nil), err }},
 	{"live", func(b []byte) ([]byte, error) { n, err := DecodeLive(b); return n.Append(nil), err }},
 	{"piece", func(b []byte) ([]byte, error) { n, err := DecodePiece(b); return n.Append(nil), err }},
+	{"disk", func(b []byte) ([]byte, error) { n, err := DecodeDisk(b); return n.Append(nil), err }},
+	{"policy", func(b []byte) ([]byte, error) { n, err := DecodePolicy(b); return n.Append(nil), err }},
 }
 
 // samples are whole rows, one of each kind in the order of recoders.
@@ -40,6 +42,8 @@ func samples() [][]byte {
 	l := Timeline{Strata: []tine.StratumID{tine.NewID[tine.StratumID](now)}, Parent: line, Branch: 4, Epoch: 6, First: 5}
 	p := Checkpoint{Disk: tine.NewID[tine.DiskID](now), Timeline: line, Epoch: 3, Name: "a", Author: "b", Caller: "c", Message: "d", Created: 5, Auto: true}
 	k := Disk{Tree: tine.NewID[tine.TreeID](now), Timeline: line, Name: "n", Created: 1, Deleted: 2, Origin: "o", Moves: 3}
+	q := k
+	q.Quota = Quota{Bytes: 1 << 40, Inodes: 7}
 	e := LogEntry{Time: 1, Op: "fork", Detail: "d", Author: "a", Caller: "c"}
 	return [][]byte{
 		n.Append(nil), Dentry{Ino: 5, Type: 8, Cookie: 9}.Append(nil), Cookie{Ino: 5, Type: 8, Name: "n"}.Append(nil), c.Append(nil),
@@ -47,7 +51,8 @@ func samples() [][]byte {
 		l.Append(nil), Alias{Into: line}.Append(nil), p.Append(nil), k.Append(nil), e.Append(nil),
 		Task{Kind: TaskDrop, Timeline: line, Epoch: 4}.Append(nil),
 		Segment{Timeline: line, State: SegmentSealed, Generation: 1, End: 10, Synced: 10, Physical: 200, Created: 5}.Append(nil),
-		Live{Bytes: 12}.Append(nil), Piece{Len: 5, Runs: 2}.Append(nil),
+		Live{Bytes: 12}.Append(nil), Piece{Len: 5, Runs: 2}.Append(nil), q.Append(nil),
+		Policy{Every: 6e11, KeepFor: 9e13, KeepCount: 7, Since: 5, TTL: 8, Expires: 13}.Append(nil),
 	}
 }
 
@@ -73,6 +78,25 @@ func TestRowsComeBack(t *testing.T) {
 		if _, err := r.recode(newer); tine.KindOf(err) != tine.KindVersion {
 			t.Errorf("%s: format 200 gives %v", r.name, err)
 		}
+	}
+}
+
+// TestDiskFormats: a disk without a quota is written as before there were
+// any, and one with a quota never without it.
+func TestDiskFormats(t *testing.T) {
+	k := Disk{Name: "n"}
+	plain := k.Append(nil)
+	if plain[0] != diskFormatPlain {
+		t.Errorf("a disk without a quota has format %d", plain[0])
+	}
+	k.Quota.Inodes = 1
+	if got, err := DecodeDisk(k.Append(nil)); err != nil || got.Quota != k.Quota {
+		t.Errorf("%+v, %v", got, err)
+	}
+	none := append(bytes.Clone(plain), 0, 0)
+	none[0] = diskFormat
+	if _, err := DecodeDisk(none); tine.KindOf(err) != tine.KindCorrupt {
+		t.Errorf("format %d without a quota gives %v", diskFormat, err)
 	}
 }
 

@@ -152,14 +152,30 @@ type Disk struct {
 	Origin   string      // what it was made from, for people: "", "base@cp", ...
 	Forked   tine.DiskID // the disk it was forked from
 	Moves    uint64      // how often the head has been set anew by rollback, promote or undo
+	Quota    Quota
 }
 
-const diskFormat = 1
+// Quota bounds what a disk's head may hold; 0 is no bound.
+type Quota struct {
+	Bytes  int64 // of data in files
+	Inodes int64 // the root directory included
+}
+
+// The formats of a disk's record. A quota came with the second; a disk without
+// one is still written in the first, so that an older program can read it.
+const (
+	diskFormat      = 2
+	diskFormatPlain = 1
+)
 
 // Append encodes the record.
 func (k *Disk) Append(dst []byte) []byte {
 	e := encoder{dst}
-	e.u8(diskFormat)
+	format := uint8(diskFormat)
+	if k.Quota == (Quota{}) {
+		format = diskFormatPlain
+	}
+	e.u8(format)
 	e.id(k.Tree)
 	e.id(k.Timeline)
 	e.str(k.Name)
@@ -168,6 +184,10 @@ func (k *Disk) Append(dst []byte) []byte {
 	e.str(k.Origin)
 	e.id(k.Forked)
 	e.uint(k.Moves)
+	if format != diskFormatPlain {
+		e.uint(uint64(k.Quota.Bytes))
+		e.uint(uint64(k.Quota.Inodes))
+	}
 	return e.b
 }
 
@@ -180,6 +200,12 @@ func DecodeDisk(b []byte) (Disk, error) {
 	k := Disk{
 		Tree: d.id(), Timeline: d.id(), Name: d.str(), Created: d.int(), Deleted: d.int(), Origin: d.str(),
 		Forked: d.id(), Moves: d.uint(),
+	}
+	if b[0] != diskFormatPlain {
+		k.Quota = Quota{Bytes: int64(d.uint()), Inodes: int64(d.uint())}
+		if k.Quota.Bytes < 0 || k.Quota.Inodes < 0 || k.Quota == (Quota{}) {
+			d.fail()
+		}
 	}
 	return k, d.finish("disk")
 }

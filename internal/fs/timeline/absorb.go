@@ -5,8 +5,9 @@ import (
 	"slices"
 
 	"tine.dev/tine/internal/fs/crashpoint"
-	"tine.dev/tine/internal/fs/kv"
+	"tine.dev/tine/internal/fs/reclaim"
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/stratum"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -85,34 +86,27 @@ func (t *tree) absorbable() (l, child *line) {
 // heir returns the child that can continue a line without a head, nil if there
 // is none yet.
 func (l *line) heir() (heir *line) {
-	p := l.pins.newest()
+	p := l.pins.Newest()
 	if l.tasks > 0 || p == 0 {
 		return nil
 	}
 	for c := range l.children {
-		if c.branch == p && (heir == nil || better(c, heir)) {
+		if c.branch == p && (heir == nil || c.asHeir().Before(heir.asHeir())) {
 			heir = c
 		}
 	}
 	return heir
 }
 
-// better prefers the child with a head, then the one with most to repoint,
-// then the older one, so that the choice does not hang on map order.
-func better(a, b *line) bool {
-	if (a.head != nil) != (b.head != nil) {
-		return a.head != nil
-	}
-	if len(a.children) != len(b.children) {
-		return len(a.children) > len(b.children)
-	}
-	return slices.Compare(a.id[:], b.id[:]) < 0
+// asHeir returns what the choice of an heir looks at; t.mu is held.
+func (l *line) asHeir() reclaim.Heir {
+	return reclaim.Heir{ID: l.id, HasHead: l.head != nil, Children: len(l.children)}
 }
 
 // absorb makes the child's object both lines. t.mu and both lines' mu are
 // held; the older line has nothing pending.
 func (t *tree) absorb(l, c *line) {
-	p := l.pins.newest()
+	p := l.pins.Newest()
 	t.topo.Lock()
 	c.strata = append(slices.Clone(l.strata), c.strata...)
 	c.parent, c.branch, c.first = l.parent, l.branch, l.first
@@ -170,16 +164,8 @@ func (t *tree) absorb(l, c *line) {
 // mergePins moves the older line's pins to the child, less the child's own
 // hold on p; it reports whether nothing holds p any more.
 func (c *line) mergePins(l *line, p tine.Epoch) bool {
-	gone := l.pins.release(p)
-	if len(l.pins.sorted) > len(c.pins.sorted) {
-		l.pins, c.pins = c.pins, l.pins
-	}
-	for e, n := range l.pins.held {
-		for range n {
-			c.pins.add(e)
-		}
-	}
-	l.pins = pinSet{}
+	gone := l.pins.Release(p)
+	c.pins.TakeAll(&l.pins)
 	return gone
 }
 
@@ -268,13 +254,13 @@ func (l *line) recorded() bool {
 }
 
 // foldPair chooses the neighbours whose smaller one is smallest.
-func (l *line) foldPair() (from, to *stratum, err error) {
+func (l *line) foldPair() (from, to *stratum.Stratum, err error) {
 	strata := l.strataNow()
 	snap := l.tree.engine.Rows.Snapshot()
 	defer snap.Close()
 	sizes := make([]int, len(strata))
 	for i, s := range strata {
-		if sizes[i], err = countRows(snap, s.id, foldCount); err != nil {
+		if sizes[i], err = s.Count(snap, foldCount); err != nil {
 			return from, to, err
 		}
 	}
@@ -294,74 +280,27 @@ func (l *line) foldPair() (from, to *stratum, err error) {
 // equally large.
 const foldCount = 1 << 16
 
-func countRows(snap kv.Snapshot, s tine.StratumID, limit int) (int, error) {
-	scan, err := snap.Scan(s[:], record.PrefixEnd(s[:]), nil)
-	if err != nil {
-		return 0, err
-	}
-	defer scan.Close()
-	n := 0
-	for n < limit && scan.Next() {
-		n++
-	}
-	return n, scan.Err()
-}
-
-// foldBatch is how many versions one step moves, a little more to end with a
-// whole row.
-const foldBatch = 1024
-
 // foldStep moves some rows; done reports that the stratum is empty and gone.
 // It runs in the line's committer.
-func (l *line) foldStep(from, to *stratum) (done bool, err error) {
-	t := l.tree
-	snap := t.engine.Rows.Snapshot()
-	defer snap.Close()
-	scan, err := snap.Scan(from.id[:], record.PrefixEnd(from.id[:]), nil)
-	if err != nil {
-		return false, err
+func (l *line) foldStep(from, to *stratum.Stratum) (done bool, err error) {
+	done, err = from.Fold(l.tree.engine.Rows, to)
+	if done {
+		l.dropStratum(from)
 	}
-	defer scan.Close()
-	b := t.engine.Rows.NewBatch()
-	var last record.Logical
-	n := 0
-	for scan.Next() {
-		_, k, e, err := record.SplitKey(scan.Key())
-		if err != nil {
-			b.Discard()
-			return false, err
-		}
-		if n >= foldBatch && k != last {
-			return false, t.engine.Rows.Commit(b, false)
-		}
-		to.note(k)
-		b.Set(record.Key(to.id, k, e), scan.Value())
-		b.Delete(scan.Key())
-		last = k
-		n++
-	}
-	if err := scan.Err(); err != nil {
-		b.Discard()
-		return false, err
-	}
-	if err := t.engine.Rows.Commit(b, false); err != nil {
-		return false, err
-	}
-	l.dropStratum(from)
-	return true, nil
+	return done, err
 }
 
 // dropStratum ends a fold: the stratum is empty, so look-ups leave it out from
 // now on, and the line's record follows. A crash in between leaves an empty
 // stratum in the record, which is folded again.
-func (l *line) dropStratum(s *stratum) {
+func (l *line) dropStratum(s *stratum.Stratum) {
 	t := l.tree
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l.mu.Lock()
 	t.topo.Lock()
-	l.strata = slices.DeleteFunc(slices.Clone(l.strata), func(x *stratum) bool { return x == s })
-	delete(t.large, s.id)
+	l.strata = slices.DeleteFunc(slices.Clone(l.strata), func(x *stratum.Stratum) bool { return x == s })
+	delete(t.large, s.ID)
 	t.topo.Unlock()
 	t.version.Add(1)
 	l.mu.Unlock()

@@ -120,6 +120,26 @@ type DiskInfo struct {
 	Depth    int // lines that a look-up may have to ask
 	Strata   int
 	InUse    int
+	Quota    record.Quota
+	Dirty    int64 // bytes written and not yet durable
+}
+
+// dirty returns how many sealed layers wait to be durable, and about how many
+// bytes, in layers and segments, are not durable yet. line.mu is held.
+func (l *line) dirty() (layers int, bytes int64) {
+	bytes = int64(l.open.bytes)
+	for _, y := range l.layers() {
+		layers, bytes = layers+1, bytes+int64(y.bytes)
+	}
+	l.space.mu.Lock()
+	defer l.space.mu.Unlock()
+	if w := l.space.writer; w != nil {
+		bytes += w.End() - l.space.info.loc.Load().End
+	}
+	for _, s := range l.space.full {
+		bytes += s.end - s.info.loc.Load().End
+	}
+	return layers, bytes
 }
 
 // Info describes the disk.
@@ -131,12 +151,13 @@ func (d *Disk) Info() (DiskInfo, error) {
 	defer t.mu.Unlock()
 	l := d.line
 	i := DiskInfo{ID: d.id, Name: d.rec.Name, Tree: t.id, Timeline: l.id, Created: time.Unix(0, d.rec.Created), Origin: d.rec.Origin,
-		Forked: d.rec.Forked, InUse: d.inUse}
+		Forked: d.rec.Forked, InUse: d.inUse, Quota: d.rec.Quota}
 	if d.rec.Deleted != 0 {
 		i.Deleted = time.Unix(0, d.rec.Deleted)
 	}
 	l.mu.RLock()
 	i.Epoch = l.epoch
+	_, i.Dirty = l.dirty()
 	l.mu.RUnlock()
 	for _, h := range l.view.hops() {
 		i.Depth++
@@ -203,6 +224,8 @@ type Stats struct {
 	Trees, Disks, Lines, Strata, Checkpoints, Segments, Aliases int
 	LiveBytes, SegmentBytes, RowBytes                           int64
 	PendingTasks                                                int
+	Layers                                                      int   // sealed, not yet durable
+	DirtyBytes                                                  int64 // written, not yet durable
 }
 
 // Stats adds up the figures of the trees loaded so far.
@@ -228,6 +251,8 @@ func (e *Engine) Stats() Stats {
 			s.Strata += len(l.strata)
 			l.mu.RLock()
 			s.Segments += len(l.space.segs)
+			layers, dirty := l.dirty()
+			s.Layers, s.DirtyBytes = s.Layers+layers, s.DirtyBytes+dirty
 			for _, info := range l.space.segs {
 				s.LiveBytes += info.live
 			}

@@ -8,6 +8,7 @@ import (
 	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/fs/segment"
+	"tine.dev/tine/internal/fs/stratum"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -38,8 +39,9 @@ func (l *line) changed() {
 // maxSealed bounds the layers that wait to be applied; past it writers wait.
 const maxSealed = 6
 
-// admit holds an operation back while too much waits to be committed. No lock
-// is held.
+// admit holds an operation back while too much waits to be committed, and
+// refuses it if the device is full: a process that waits in a request of a mount
+// cannot be killed. No lock is held.
 func (l *line) admit() error {
 	for {
 		if err := l.tree.engine.check(); err != nil {
@@ -49,8 +51,7 @@ func (l *line) admit() error {
 		if len(ys) < maxSealed {
 			return nil
 		}
-		<-ys[0].done
-		if err := ys[0].err; err != nil {
+		if err := ys[0].step.wait(context.Background(), l.tree.engine); err != nil {
 			return err
 		}
 	}
@@ -178,10 +179,10 @@ func (l *line) sealSpace(y *layer) {
 		}
 		y.raw = append(y.raw, rawRow{key: l.tree.key(record.IDKey(record.TableLive, id)), value: record.Live{Bytes: info.live}.Append(nil)})
 		for i := range info.pieces {
-			if p := &info.pieces[i]; p.dirty {
-				p.dirty = false
-				y.raw = append(y.raw, rawRow{key: l.tree.key(record.OffsetKey(record.TablePiece, id, p.off)),
-					value: record.Piece{Len: p.len, Runs: p.runs}.Append(nil)})
+			if p := &info.pieces[i]; p.Dirty {
+				p.Dirty = false
+				y.raw = append(y.raw, rawRow{key: l.tree.key(record.OffsetKey(record.TablePiece, id, p.Off)),
+					value: record.Piece{Len: p.Len, Runs: p.Runs}.Append(nil)})
 			}
 		}
 	}
@@ -290,26 +291,22 @@ func (l *line) buildRows(b kv.Batch, y *layer) {
 				if s == active && e.replaces == y.epoch && !e.gone {
 					continue // set below
 				}
-				key = record.AppendEpoch(record.AppendKey(key[:0], s.id, k), e.replaces)
+				key = record.AppendEpoch(record.AppendKey(key[:0], s.ID, k), e.replaces)
 				b.Delete(key)
 			}
 		}
 		if e.gone {
 			return true
 		}
-		active.note(k)
-		key = record.AppendEpoch(record.AppendKey(key[:0], active.id, k), y.epoch)
-		if e.tomb {
-			b.Set(key, tombstone)
-		} else {
-			b.Set(key, e.val)
-		}
+		active.Note(k)
+		key = record.AppendEpoch(record.AppendKey(key[:0], active.ID, k), y.epoch)
+		b.Set(key, stratum.Encode(e.val, e.tomb))
 		return true
 	})
 	for k, births := range y.frees {
 		for _, birth := range births {
 			for _, s := range strata {
-				key = record.AppendEpoch(record.AppendKey(key[:0], s.id, k), birth)
+				key = record.AppendEpoch(record.AppendKey(key[:0], s.ID, k), birth)
 				b.Delete(key)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/tine"
@@ -16,10 +17,11 @@ type Disk struct {
 	tree   *tree
 	rec    record.Disk // guarded by tree.mu
 
-	mu    sync.RWMutex // held for reading by every operation on the head
-	line  *line        // written with mu and tree.mu held
-	gen   uint32       // grows when the head is exchanged
-	inUse int          // attachments; guarded by tree.mu
+	mu    sync.RWMutex                 // held for reading by every operation on the head
+	line  *line                        // written with mu and tree.mu held
+	gen   uint32                       // grows when the head is exchanged
+	quota atomic.Pointer[record.Quota] // rec.Quota, for the head's operations; nil: none
+	inUse int                          // attachments; guarded by tree.mu
 
 	checkpoints map[string]*checkpoint // by name; guarded by tree.mu
 	autos       []*checkpoint          // the automatic ones, oldest first; guarded by tree.mu
@@ -99,9 +101,12 @@ type FirstRow struct {
 	Value []byte
 }
 
-// Create makes a disk with the given rows and counters, the root of a tree of
-// its own. It is durable when Create returns.
-func (e *Engine) Create(ctx context.Context, tenant tine.TenantID, name string, a Actor, first []FirstRow, counters record.Counters) (*Disk, error) {
+// Create makes a disk with the given rows, counters and quota, the root of a
+// tree of its own. It is durable when Create returns.
+func (e *Engine) Create(ctx context.Context, tenant tine.TenantID, name string, q record.Quota, a Actor, first []FirstRow, counters record.Counters) (*Disk, error) {
+	if err := checkQuota(q); err != nil {
+		return nil, err
+	}
 	release, err := e.reserve(tenant, name)
 	if err != nil {
 		return nil, err
@@ -114,15 +119,16 @@ func (e *Engine) Create(ctx context.Context, tenant tine.TenantID, name string, 
 	l := t.newLine(tine.NewID[tine.TimelineID](now), nil, 0)
 	l.strata = newStrata(now)
 	d := t.newDisk(name, l, now.UnixNano())
+	d.setQuota(q)
 	l.state.touched, l.state.written = true, true
 	l.state.stored.Store(true)
 	l.counters = lineCounters{Counters: counters, at: Found{Kind: Value, Birth: l.epoch}, loaded: true}
 	r := newRows()
 	r.set(record.Key(tenant, record.IDKey(record.TableTree, t.id), 0), t.rec.Append(nil))
 	for _, row := range first {
-		r.set(record.Key(l.strata[0].id, row.Key, l.epoch), row.Value)
+		r.set(record.Key(l.strata[0].ID, row.Key, l.epoch), row.Value)
 	}
-	r.set(record.Key(l.strata[0].id, record.TableKey(record.TableCounters), l.epoch), l.counters.Append(nil))
+	r.set(record.Key(l.strata[0].ID, record.TableKey(record.TableCounters), l.epoch), l.counters.Append(nil))
 	t.setTimeline(r, l)
 	t.setDisk(r, d)
 	t.setLog(r, d, d.entry(now.UnixNano(), "create", "", a))

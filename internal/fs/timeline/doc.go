@@ -19,6 +19,10 @@
 // version or tombstone that is not after the view's epoch. The order in which
 // a reader collects what it asks is path, layers, snapshot: see Reader.
 //
+// Package stratum reads and moves the stored rows of one stratum; this package
+// knows which strata make up a line. Package reclaim says what may go. Whoever
+// works out what a removal would free (package usage) gets copies: see Survey.
+//
 // # Locks
 //
 // In this order: janitor.work, Disk.mu (of two disks the lower id first),

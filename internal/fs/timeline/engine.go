@@ -91,7 +91,7 @@ type Engine struct {
 	probed  atomic.Int64 // when the device was last asked for room, in nanoseconds
 	room    atomic.Int64 // bytes that may be staged before the device is asked again
 	janitor janitor
-	seed    maphash.Seed // of the presence filters
+	seed    maphash.Seed // of the strata's filters
 	flights flights
 }
 
@@ -150,6 +150,7 @@ func (e *Engine) loadCatalog() error {
 			return nil
 		}
 		d := &Disk{engine: e, id: id, tree: t, rec: rec, gen: 1}
+		d.setQuota(rec.Quota)
 		e.disks[d.id] = d
 		t.disks = append(t.disks, d)
 		if k := (diskName{owner, rec.Name}); rec.Deleted == 0 {

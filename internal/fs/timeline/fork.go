@@ -42,7 +42,7 @@ func (l *line) tryFreeze(r *rows, n int) (p point, err error) {
 	}
 	defer func() {
 		for range n {
-			l.pins.add(p.epoch)
+			l.pins.Add(p.epoch)
 		}
 		l.after = r.step
 	}()
@@ -101,6 +101,7 @@ func (d *Disk) Fork(cp string, names []string, a Actor) ([]*Disk, Step, error) {
 		p.line.adopt(child)
 		k := t.newDisk(name, child, now.UnixNano())
 		k.rec.Origin, k.rec.Forked = from, d.id
+		k.setQuota(d.rec.Quota)
 		t.setTimeline(r, child)
 		t.setDisk(r, k)
 		t.setLog(r, k, k.entry(now.UnixNano(), "fork", "from "+from, a))

@@ -8,6 +8,7 @@ import (
 	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/reclaim"
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/stratum"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -107,7 +108,7 @@ func (t *tree) endTasks(batch []task) {
 		l.tasks--
 	}
 	for _, l := range lines {
-		if l.tasks == 0 && l.head == nil && len(l.pins.sorted) == 0 {
+		if l.tasks == 0 && l.head == nil && len(l.pins.Sorted()) == 0 {
 			l.settle() // nothing of the line may be under way when it goes
 			t.remove(ended[l], l)
 		} else {
@@ -161,43 +162,11 @@ func (l *line) drop(ctx context.Context, pins []tine.Epoch, p tine.Epoch) error 
 	return l.freeBorn(ctx, look, kv.Born{After: after, UpTo: upTo})
 }
 
-// fewerRows returns the interval in which fewer of the line's rows are born. It
-// counts both in step, so it costs as much as the smaller.
+// fewerRows returns the interval in which fewer of the line's rows are born.
 func (l *line) fewerRows(a, b kv.Born) (kv.Born, error) {
 	snap := l.tree.engine.Rows.Snapshot()
 	defer snap.Close()
-	var scans [2][]kv.Scan
-	defer func() {
-		for _, ss := range scans {
-			for _, s := range ss {
-				s.Close()
-			}
-		}
-	}()
-	for i, born := range []kv.Born{a, b} {
-		for _, s := range l.strataNow() {
-			scan, err := snap.Scan(s.id[:], record.PrefixEnd(s.id[:]), &born)
-			if err != nil {
-				return a, err
-			}
-			scans[i] = append(scans[i], scan)
-		}
-	}
-	for {
-		for i, born := range []kv.Born{a, b} {
-			for len(scans[i]) > 0 && !scans[i][0].Next() {
-				err := scans[i][0].Err()
-				scans[i][0].Close()
-				scans[i] = scans[i][1:]
-				if err != nil {
-					return a, err
-				}
-			}
-			if len(scans[i]) == 0 {
-				return born, nil
-			}
-		}
-	}
+	return stratum.Fewer(snap, l.strataNow(), a, b)
 }
 
 // syncPast commits the line when more than a little waits in its open layer.
@@ -216,9 +185,9 @@ func (l *line) syncPast(ctx context.Context, bytes int) error {
 // of the line. With nothing to free it looks for tombstones only.
 func (l *line) freeBorn(ctx context.Context, look, free kv.Born) error {
 	for _, s := range l.strataNow() {
-		cursor := s.id[:]
+		cursor := s.ID[:]
 		for cursor != nil {
-			next, err := l.freeStep(s.id, cursor, look, free)
+			next, err := l.freeStep(s, cursor, look, free)
 			if err != nil {
 				return err
 			}
@@ -232,7 +201,7 @@ func (l *line) freeBorn(ctx context.Context, look, free kv.Born) error {
 	return nil
 }
 
-func (l *line) strataNow() []*stratum {
+func (l *line) strataNow() []*stratum.Stratum {
 	l.tree.topo.RLock()
 	defer l.tree.topo.RUnlock()
 	return slices.Clone(l.strata)
@@ -240,7 +209,7 @@ func (l *line) strataNow() []*stratum {
 
 // freeStep looks at some rows of a stratum from cursor on and returns where to
 // go on; nil at the end.
-func (l *line) freeStep(s tine.StratumID, cursor []byte, look, free kv.Born) ([]byte, error) {
+func (l *line) freeStep(s *stratum.Stratum, cursor []byte, look, free kv.Born) ([]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t, err := l.begin()
@@ -248,7 +217,7 @@ func (l *line) freeStep(s tine.StratumID, cursor []byte, look, free kv.Born) ([]
 		return nil, err
 	}
 	defer t.close()
-	keys, next, err := bornKeys(t.snapshot(), s, cursor, look, free == kv.Born{})
+	keys, next, err := s.SomeKeys(t.snapshot(), cursor, look, free == kv.Born{}, stepKeys)
 	if err != nil {
 		return nil, err
 	}
@@ -264,34 +233,6 @@ func (l *line) freeStep(s tine.StratumID, cursor []byte, look, free kv.Born) ([]
 	return next, nil
 }
 
-// bornKeys returns up to stepKeys logical keys that have a version born in the
-// range, and the key after them.
-func bornKeys(snap kv.Snapshot, s tine.StratumID, cursor []byte, born kv.Born, tombs bool) ([]record.Logical, []byte, error) {
-	scan, err := snap.Scan(cursor, record.PrefixEnd(s[:]), &born)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer scan.Close()
-	var keys []record.Logical
-	for scan.Next() {
-		if tombs && !isTombstone(scan.Value()) {
-			continue
-		}
-		_, k, _, err := record.SplitKey(scan.Key())
-		if err != nil {
-			return nil, nil, err
-		}
-		if n := len(keys); n > 0 && keys[n-1] == k {
-			continue
-		}
-		if len(keys) == stepKeys {
-			return keys, record.AppendKey(nil, s, k), nil
-		}
-		keys = append(keys, k)
-	}
-	return keys, nil, scan.Err()
-}
-
 // freeUnneeded frees the versions of a row that were born in the range and
 // that no pin needs, and then tombstones with nothing below them.
 func (t *Txn) freeUnneeded(k record.Logical, pins []tine.Epoch, born kv.Born) error {
@@ -302,9 +243,9 @@ func (t *Txn) freeUnneeded(k record.Logical, pins []tine.Epoch, born kv.Born) er
 	for i := 0; i < len(vs); {
 		death := reclaim.Forever
 		if i+1 < len(vs) {
-			death = vs[i+1].birth
+			death = vs[i+1].Birth
 		}
-		b := vs[i].birth
+		b := vs[i].Birth
 		if b <= born.After || b > born.UpTo || reclaim.Needed(b, death, pins) {
 			i++
 			continue
@@ -314,7 +255,7 @@ func (t *Txn) freeUnneeded(k record.Logical, pins []tine.Epoch, born kv.Born) er
 		}
 		vs = slices.Delete(vs, i, i+1)
 	}
-	for len(vs) > 0 && vs[0].tomb {
+	for len(vs) > 0 && vs[0].Tomb {
 		f, err := t.inherited(k)
 		if err != nil {
 			return err
@@ -340,14 +281,14 @@ func (t *Txn) inherited(k record.Logical) (Found, error) {
 
 // freeVersion removes the version vs[i] and frees what of its extents neither
 // neighbour names.
-func (t *Txn) freeVersion(k record.Logical, vs []version, i int) error {
+func (t *Txn) freeVersion(k record.Logical, vs []stratum.Version, i int) error {
 	if k.Table() == record.TableChunk {
 		if err := t.freeExtents(vs, i); err != nil {
 			return err
 		}
 	}
 	y := t.layer()
-	birth := vs[i].birth
+	birth := vs[i].Birth
 	e, ok := y.rows.Get(k)
 	if ok && e.below == belowSomething {
 		e.below = belowUnknown // what lay below may be what goes
@@ -369,12 +310,12 @@ func (t *Txn) freeVersion(k record.Logical, vs []version, i int) error {
 	return nil
 }
 
-func (t *Txn) freeExtents(vs []version, i int) error {
+func (t *Txn) freeExtents(vs []stratum.Version, i int) error {
 	var xs [3][]record.Extent // older, self, newer
 	for j := range xs {
 		if n := i - 1 + j; n >= 0 && n < len(vs) {
 			var err error
-			if xs[j], err = vs[n].extents(); err != nil {
+			if xs[j], err = vs[n].Extents(); err != nil {
 				return err
 			}
 		}
@@ -397,7 +338,7 @@ func (t *tree) remove(r *rows, l *line) {
 	e := t.engine
 	l.mu.Lock()
 	for _, s := range l.strata {
-		r.delPrefix(s.id[:])
+		r.delPrefix(s.ID[:])
 	}
 	l.space.mu.Lock()
 	dead := l.space.takeAll()

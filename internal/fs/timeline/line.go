@@ -5,8 +5,10 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"tine.dev/tine/internal/fs/reclaim"
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/fs/segment"
+	"tine.dev/tine/internal/fs/stratum"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -22,7 +24,7 @@ type line struct {
 	// What connects lines: written with tree.mu, line.mu and tree.topo held,
 	// read with any of them.
 	merged   atomic.Pointer[line] // not nil: this line was absorbed
-	strata   []*stratum
+	strata   []*stratum.Stratum
 	parent   *line
 	branch   tine.Epoch
 	first    tine.Epoch
@@ -30,9 +32,9 @@ type line struct {
 	aka      []tine.TimelineID // aliases that mean this line; guarded by tree.mu
 
 	mu       sync.RWMutex
-	epoch    tine.Epoch // of new rows
-	pins     pinSet
-	head     *Disk // the disk whose head this is; nil if it has none
+	epoch    tine.Epoch   // of new rows
+	pins     reclaim.Pins // written with mu and tree.mu held, read with either
+	head     *Disk        // the disk whose head this is; nil if it has none
 	open     *layer
 	counters lineCounters
 	state    lineState
@@ -48,10 +50,11 @@ type line struct {
 
 // lineState is what a line knows of its rows; guarded by line.mu.
 type lineState struct {
-	touched bool        // the line has, or had, rows of its own
-	written bool        // a row has been put at the present epoch
-	reap    bool        // unlinked files without a handle may have become this line's
-	stored  atomic.Bool // some row of the line has been committed
+	touched bool                 // the line has, or had, rows of its own
+	written bool                 // a row has been put at the present epoch
+	reap    bool                 // unlinked files without a handle may have become this line's
+	stored  atomic.Bool          // some row of the line has been committed
+	disk    atomic.Pointer[Disk] // line.head, for a look without the lock
 }
 
 // lineCounters are a line's counters: loaded when they are known, dirty when
@@ -60,6 +63,7 @@ type lineCounters struct {
 	record.Counters
 	at            Found // where their row stands, without its value
 	loaded, dirty bool
+	orphans       orphans
 }
 
 // committer is the state of a line's commit stream; guarded by line.mu.
@@ -91,53 +95,10 @@ type segInfo struct {
 	id     tine.SegmentID
 	line   *line // the owner; follow with root
 	loc    atomic.Pointer[record.Segment]
-	live   int64     // bytes that rows of the owner name; guarded by the owner's mu
-	pieces []piece   // by offset; guarded by the owner's mu
-	gone   bool      // its row's removal stands in a layer; guarded by the owner's mu
-	tails  []tailRow // known to the owner's committer only
-}
-
-// piece is a run of a segment that several chunks may name.
-type piece struct {
-	off, len, runs int64
-	dirty          bool
-}
-
-// pinSet counts the holders of each pinned epoch. Guarded by line.mu and
-// tree.mu: written with both, read with either.
-type pinSet struct {
-	sorted []tine.Epoch
-	held   map[tine.Epoch]int
-}
-
-func (p *pinSet) add(e tine.Epoch) {
-	if p.held == nil {
-		p.held = map[tine.Epoch]int{}
-	}
-	if p.held[e]++; p.held[e] == 1 {
-		i, _ := slices.BinarySearch(p.sorted, e)
-		p.sorted = slices.Insert(p.sorted, i, e)
-	}
-}
-
-// release gives back one hold; last reports that the pin is gone.
-func (p *pinSet) release(e tine.Epoch) (last bool) {
-	if p.held[e]--; p.held[e] > 0 {
-		return false
-	}
-	delete(p.held, e)
-	if i, ok := slices.BinarySearch(p.sorted, e); ok {
-		p.sorted = slices.Delete(p.sorted, i, i+1)
-	}
-	return true
-}
-
-// newest returns the newest pinned epoch, 0 if there is none.
-func (p *pinSet) newest() tine.Epoch {
-	if n := len(p.sorted); n > 0 {
-		return p.sorted[n-1]
-	}
-	return 0
+	live   int64          // bytes that rows of the owner name; guarded by the owner's mu
+	pieces reclaim.Pieces // guarded by the owner's mu
+	gone   bool           // its row's removal stands in a layer; guarded by the owner's mu
+	tails  []tailRow      // known to the owner's committer only
 }
 
 // root follows absorption to the line that lives.
@@ -158,7 +119,7 @@ func (l *line) root() *line {
 
 // pinsWithHead returns all pins in order, the head's last.
 func (l *line) pinsWithHead() []tine.Epoch {
-	ps := slices.Clone(l.pins.sorted)
+	ps := slices.Clone(l.pins.Sorted())
 	if l.head != nil {
 		ps = append(ps, tine.Head)
 	}
@@ -167,13 +128,13 @@ func (l *line) pinsWithHead() []tine.Epoch {
 
 // floor is the newest epoch whose rows this line must not replace (I9): those
 // of its newest pin, and all that belongs to its parent.
-func (l *line) floor() tine.Epoch { return max(l.pins.newest(), l.branch) }
+func (l *line) floor() tine.Epoch { return max(l.pins.Newest(), l.branch) }
 
 // timeline returns the line's record.
 func (l *line) timeline() record.Timeline {
 	t := record.Timeline{Branch: l.branch, Epoch: l.epoch, First: l.first}
 	for _, s := range l.strata {
-		t.Strata = append(t.Strata, s.id)
+		t.Strata = append(t.Strata, s.ID)
 	}
 	if l.parent != nil {
 		t.Parent = l.parent.root().id
@@ -184,7 +145,7 @@ func (l *line) timeline() record.Timeline {
 // untouched reports that the line has never had a row of its own, nor a pin:
 // its state is exactly its parent's at the branch.
 func (l *line) untouched() bool {
-	return l.parent != nil && !l.state.touched && !l.counters.dirty && l.epoch == l.first && len(l.pins.sorted) == 0
+	return l.parent != nil && !l.state.touched && !l.counters.dirty && l.epoch == l.first && len(l.pins.Sorted()) == 0
 }
 
 // layers returns the sealed layers, oldest first.

@@ -5,7 +5,9 @@ import (
 	"slices"
 
 	"tine.dev/tine/internal/fs/kv"
+	"tine.dev/tine/internal/fs/reclaim"
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/stratum"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -61,7 +63,7 @@ func (t *tree) loadTimelines(snap kv.Snapshot) error {
 		n := t.newLine(id, nil, rec.Branch)
 		n.first, n.epoch = rec.First, rec.Epoch
 		for _, id := range rec.Strata {
-			n.strata = append(n.strata, &stratum{id: id})
+			n.strata = append(n.strata, stratum.New(id))
 		}
 		n.open.epoch = rec.Epoch
 		parents[n] = rec.Parent
@@ -83,7 +85,7 @@ func (t *tree) loadTimelines(snap kv.Snapshot) error {
 		}
 		l.parent = p
 		p.adopt(l)
-		p.pins.add(l.branch)
+		p.pins.Add(l.branch)
 	}
 	t.version.Add(1)
 	return nil
@@ -124,7 +126,7 @@ func (t *tree) loadCheckpoints(snap kv.Snapshot) error {
 			return tine.Errorf(tine.KindCorrupt, "checkpoint %q names disk %s, which does not exist", rec.Name, rec.Disk)
 		}
 		t.disks[i].own(&checkpoint{id: id, rec: rec, line: n})
-		n.pins.add(rec.Epoch)
+		n.pins.Add(rec.Epoch)
 		return nil
 	})
 }
@@ -186,7 +188,7 @@ func (t *tree) loadSegments(snap kv.Snapshot) error {
 		p, err := record.DecodePiece(v)
 		id, off := l.ID()
 		if info := t.segs[id]; info != nil {
-			info.pieces = append(info.pieces, piece{off: int64(off), len: p.Len, runs: p.Runs})
+			info.pieces = append(info.pieces, reclaim.Piece{Off: int64(off), Len: p.Len, Runs: p.Runs})
 		}
 		return err
 	})
@@ -214,7 +216,7 @@ func (t *tree) loadTouched(snap kv.Snapshot) error {
 		l.state.reap = l.head != nil // a stop leaves files that were open without a name
 		l.state.touched = len(l.space.segs) > 0
 		for _, s := range l.strata {
-			any, err := hasRow(snap, s.id, nil)
+			any, err := s.Has(snap, nil)
 			if err != nil {
 				return err
 			}
@@ -223,7 +225,7 @@ func (t *tree) loadTouched(snap kv.Snapshot) error {
 			}
 			l.state.touched = true
 			l.state.stored.Store(true)
-			fresh, err := hasRow(snap, s.id, &kv.Born{After: l.epoch - 1, UpTo: l.epoch})
+			fresh, err := s.Has(snap, &kv.Born{After: l.epoch - 1, UpTo: l.epoch})
 			if err != nil {
 				return err
 			}
@@ -231,15 +233,6 @@ func (t *tree) loadTouched(snap kv.Snapshot) error {
 		}
 	}
 	return nil
-}
-
-func hasRow(snap kv.Snapshot, s tine.StratumID, born *kv.Born) (bool, error) {
-	scan, err := snap.Scan(s[:], record.PrefixEnd(s[:]), born)
-	if err != nil {
-		return false, err
-	}
-	defer scan.Close()
-	return scan.Next(), scan.Err()
 }
 
 // recoverSegments finishes the segments that were open when the server last

@@ -185,7 +185,12 @@ func (t *Txn) Opened(ino tine.Ino) *Handles {
 }
 
 // Closed forgets the open state of an inode.
-func (t *Txn) Closed(ino tine.Ino) { delete(t.line.opens, ino) }
+func (t *Txn) Closed(ino tine.Ino) {
+	if h := t.line.opens[ino]; h != nil {
+		t.SetOrphan(h, false, 0)
+		delete(t.line.opens, ino)
+	}
+}
 
 // Inherited reports whether a version belongs to an ancestor of the line.
 func (t *Txn) Inherited(f Found) bool { return f.Birth <= t.line.branch }
@@ -202,12 +207,7 @@ func (t *Txn) ReapLater() {
 func (r *Reader) Totals() (inodes, bytes int64, err error) {
 	l := r.view.line.root()
 	if r.view.epoch == tine.Head && l.counters.loaded {
-		inodes, bytes = l.counters.Inodes, l.counters.Bytes
-		for _, h := range l.opens {
-			if h.Orphan {
-				inodes, bytes = inodes+1, bytes+h.Bytes
-			}
-		}
+		inodes, bytes = l.counters.totals()
 		return inodes, bytes, nil
 	}
 	f, err := r.Get(record.TableKey(record.TableCounters))

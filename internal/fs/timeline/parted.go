@@ -56,27 +56,14 @@ func (r *Reader) eachBorn(i int, after tine.Epoch, note func(record.Logical)) er
 		}
 	}
 	for _, s := range h.strata {
-		if err := scanBorn(r.snapshot(), s.id, kv.Born{After: after, UpTo: h.limit}, note); err != nil {
-			return err
+		for k, err := range s.Keys(r.snapshot(), "", kv.Born{After: after, UpTo: h.limit}) {
+			if err != nil {
+				return err
+			}
+			note(k)
 		}
 	}
 	return nil
-}
-
-func scanBorn(snap kv.Snapshot, s tine.StratumID, born kv.Born, fn func(record.Logical)) error {
-	scan, err := snap.Scan(s[:], record.PrefixEnd(s[:]), &born)
-	if err != nil {
-		return err
-	}
-	defer scan.Close()
-	for scan.Next() {
-		_, k, _, err := record.SplitKey(scan.Key())
-		if err != nil {
-			return err
-		}
-		fn(k)
-	}
-	return scan.Err()
 }
 
 // reapOne removes unlinked files that nothing has open: what a stop left, and

@@ -8,8 +8,7 @@ import (
 	"tine.dev/tine/internal/tine"
 )
 
-// pieceRef is one shared piece of one segment. The pieces of a segment are
-// disjoint and sorted by offset.
+// pieceRef is one shared piece of one segment.
 type pieceRef struct {
 	info *segInfo
 	off  int64
@@ -25,46 +24,21 @@ func (p pieceRef) change(t *Txn, delta int64) {
 	if delta == 0 {
 		return
 	}
-	i, ok := p.info.findPiece(p.off)
+	i, ok := p.info.pieces.Find(p.off)
 	if !ok {
 		return
 	}
 	pc := &p.info.pieces[i]
-	pc.runs += delta
+	pc.Runs += delta
 	y := t.layer()
 	y.touch(p.info.id)
-	if pc.runs > 0 {
-		pc.dirty = true
+	if pc.Runs > 0 {
+		pc.Dirty = true
 		return
 	}
-	p.info.live -= pc.len
+	p.info.live -= pc.Len
 	p.info.pieces = slices.Delete(p.info.pieces, i, i+1)
 	y.raw = append(y.raw, rawRow{key: t.line.tree.key(record.OffsetKey(record.TablePiece, p.info.id, p.off))})
-}
-
-func (s *segInfo) findPiece(off int64) (int, bool) {
-	return slices.BinarySearchFunc(s.pieces, off, func(p piece, off int64) int {
-		switch {
-		case p.off < off:
-			return -1
-		case p.off > off:
-			return 1
-		}
-		return 0
-	})
-}
-
-// overlapping returns the pieces that overlap [off, off+n).
-func (s *segInfo) overlapping(off, n int64) []piece {
-	i, _ := s.findPiece(off)
-	if i > 0 && s.pieces[i-1].off+s.pieces[i-1].len > off {
-		i--
-	}
-	j := i
-	for j < len(s.pieces) && s.pieces[j].off < off+n {
-		j++
-	}
-	return s.pieces[i:j]
 }
 
 // sharesPieces reports whether any extent lies in a segment of this line that
@@ -87,8 +61,8 @@ func (t *Txn) piecesOf(lists ...[]record.Extent) []pieceRef {
 			if info == nil || len(info.pieces) == 0 {
 				continue
 			}
-			for _, p := range info.overlapping(xs[i].Off, xs[i].Len) {
-				ref := pieceRef{info, p.off, p.len}
+			for _, p := range info.pieces.Overlapping(xs[i].Off, xs[i].Len) {
+				ref := pieceRef{info, p.Off, p.Len}
 				if !slices.Contains(refs, ref) {
 					refs = append(refs, ref)
 				}
@@ -103,21 +77,7 @@ func (t *Txn) piecesOf(lists ...[]record.Extent) []pieceRef {
 // run of each new piece; the second chunk counts when its row is set.
 func (t *Txn) Share(x record.Extent) {
 	info := t.line.space.segs[x.Segment]
-	at, end := x.Off, x.Off+x.Len
-	var fresh []piece
-	for _, p := range info.overlapping(x.Off, x.Len) {
-		if p.off > at {
-			fresh = append(fresh, piece{off: at, len: p.off - at, runs: 1, dirty: true})
-		}
-		at = p.off + p.len
-	}
-	if at < end {
-		fresh = append(fresh, piece{off: at, len: end - at, runs: 1, dirty: true})
-	}
-	for _, p := range fresh {
-		i, _ := info.findPiece(p.off)
-		info.pieces = slices.Insert(info.pieces, i, p)
-	}
+	info.pieces = info.pieces.Cover(x.Off, x.Len)
 	t.layer().touch(info.id)
 }
 

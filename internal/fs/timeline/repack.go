@@ -7,6 +7,7 @@ import (
 	"tine.dev/tine/internal/fs/crashpoint"
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/fs/segment"
+	"tine.dev/tine/internal/fs/stratum"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -95,8 +96,8 @@ func (t *tree) liveRanges(ctx context.Context, found map[*segInfo][]segment.Rang
 	defer snap.Close()
 	for _, l := range lines {
 		for _, s := range l.strataNow() {
-			err := scanTable(snap, s.id, record.TableChunk, func(_ record.Logical, v []byte) error {
-				if isTombstone(v) {
+			err := scanTable(snap, s.ID, record.TableChunk, func(_ record.Logical, v []byte) error {
+				if stratum.IsTombstone(v) {
 					return nil
 				}
 				c, err := record.DecodeChunk(v)

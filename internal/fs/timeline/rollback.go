@@ -106,7 +106,7 @@ func (d *Disk) exchange(r *rows, n *line, op, detail string, a Actor, also func(
 	}
 	old.mu.Lock()
 	old.setHead(nil)
-	old.opens = nil
+	old.opens, old.counters.orphans = nil, orphans{}
 	old.mu.Unlock()
 	d.line = n
 	d.gen++
@@ -157,7 +157,7 @@ func (l *line) raiseNumbers(ino tine.Ino, cookie uint64) error {
 // firstCounters puts a new line's counters into the record that makes the line:
 // it has no commit of its own before. line.mu is held.
 func (l *line) firstCounters(r *rows) {
-	r.set(record.Key(l.strata[0].id, record.TableKey(record.TableCounters), l.epoch), l.counters.Append(nil))
+	r.set(record.Key(l.strata[0].ID, record.TableKey(record.TableCounters), l.epoch), l.counters.Append(nil))
 	l.counters.dirty, l.counters.at = false, Found{Kind: Value, Birth: l.epoch}
 	l.state.touched, l.state.written = true, true
 	l.state.stored.Store(true)

@@ -3,18 +3,18 @@ package timeline
 import (
 	"github.com/tidwall/btree"
 
-	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/stratum"
 	"tine.dev/tine/internal/tine"
 )
 
 // source is one ordered run of rows that a scan merges.
 type source interface {
-	// peek returns the key that the source stands at; false at its end.
-	peek() (record.Logical, bool, error)
-	value() Found
-	next()
-	close()
+	// Peek returns the key that the source stands at; false at its end.
+	Peek() (record.Logical, bool, error)
+	Value() Found
+	Next()
+	Close()
 }
 
 // layerSource walks a layer.
@@ -31,64 +31,25 @@ func newLayerSource(y *layer, from, end record.Logical) *layerSource {
 	return s
 }
 
-func (s *layerSource) peek() (record.Logical, bool, error) {
+func (s *layerSource) Peek() (record.Logical, bool, error) {
 	if !s.ok || s.iter.Key() >= s.end {
 		return "", false, nil
 	}
 	return s.iter.Key(), true, nil
 }
 
-func (s *layerSource) value() Found {
+func (s *layerSource) Value() Found {
 	e := s.iter.Value()
 	return e.found(s.epoch)
 }
 
-func (s *layerSource) next()  { s.ok = s.iter.Next() }
-func (s *layerSource) close() {}
+func (s *layerSource) Next()  { s.ok = s.iter.Next() }
+func (s *layerSource) Close() {}
 
-// stratumSource walks the newest versions not after limit of a stratum.
-type stratumSource struct {
-	scan  kv.Scan
-	limit tine.Epoch
-	key   record.Logical
-	val   Found
-	ok    bool
-	err   error
-}
+// stratumSource walks a stratum.
+type stratumSource struct{ *stratum.Cursor }
 
-func newStratumSource(snap kv.Snapshot, s tine.StratumID, from, end record.Logical, limit tine.Epoch) (*stratumSource, error) {
-	scan, err := snap.Scan(record.AppendKey(nil, s, from), record.AppendKey(nil, s, end), nil)
-	if err != nil {
-		return nil, err
-	}
-	src := &stratumSource{scan: scan, limit: limit}
-	src.next()
-	return src, nil
-}
-
-func (s *stratumSource) peek() (record.Logical, bool, error) { return s.key, s.ok, s.err }
-func (s *stratumSource) value() Found                        { return s.val }
-func (s *stratumSource) close()                              { s.scan.Close() }
-
-// next moves to the next row that has a version not after the limit. The
-// versions of a row lie side by side, newest first.
-func (s *stratumSource) next() {
-	last := s.key
-	s.ok = false
-	for s.scan.Next() {
-		prefix, birth, ok := record.SplitEpoch(s.scan.Key())
-		if !ok || birth > s.limit {
-			continue
-		}
-		l := prefix[tine.IDSize:]
-		if last != "" && string(l) == string(last) {
-			continue
-		}
-		s.key, s.val, s.ok = record.Logical(l), decodeRow(s.scan.Value(), birth), true
-		return
-	}
-	s.err = s.scan.Err()
-}
+func (s stratumSource) Value() Found { return found(s.Version()) }
 
 // prefixEnd is the first logical key after all that start with p.
 func prefixEnd(p record.Logical) record.Logical {

@@ -71,6 +71,7 @@ func (t *tree) newLine(id tine.TimelineID, parent *line, branch tine.Epoch) *lin
 // and line.mu are held.
 func (l *line) setHead(d *Disk) {
 	l.head = d
+	l.state.disk.Store(d)
 	if d == nil {
 		l.tree.headless[l] = struct{}{}
 	} else {
@@ -113,7 +114,7 @@ func (l *line) hold(r *rows, e tine.Epoch, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for range n {
-		l.pins.add(e)
+		l.pins.Add(e)
 	}
 	l.after = r.step
 }
@@ -123,7 +124,7 @@ func (l *line) release(r *rows, e tine.Epoch) (last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.after = r.step
-	return l.pins.release(e)
+	return l.pins.Release(e)
 }
 
 func (t *tree) setTimeline(r *rows, l *line) {

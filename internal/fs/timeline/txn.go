@@ -3,6 +3,7 @@ package timeline
 import (
 	"tine.dev/tine/internal/fs/reclaim"
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/stratum"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -136,7 +137,7 @@ func (t *Txn) older(k record.Logical) (bool, error) {
 
 // olderVersion returns the line's own version just below the one born at
 // birth, nil if there is none.
-func (t *Txn) olderVersion(k record.Logical, birth tine.Epoch) (*version, error) {
+func (t *Txn) olderVersion(k record.Logical, birth tine.Epoch) (*stratum.Version, error) {
 	if t.line.single() {
 		return nil, nil
 	}
@@ -145,7 +146,7 @@ func (t *Txn) olderVersion(k record.Logical, birth tine.Epoch) (*version, error)
 		return nil, err
 	}
 	for i := len(vs) - 1; i >= 0; i-- {
-		if vs[i].birth < birth {
+		if vs[i].Birth < birth {
 			return &vs[i], nil
 		}
 	}
@@ -207,7 +208,7 @@ func (t *Txn) account(k record.Logical, f Found, newer []record.Extent) error {
 			return err
 		}
 		if v != nil {
-			if older, err = v.extents(); err != nil {
+			if older, err = v.Extents(); err != nil {
 				return err
 			}
 		}
@@ -226,50 +227,24 @@ func (t *Txn) account(k record.Logical, f Found, newer []record.Extent) error {
 	return nil
 }
 
-func (v *version) extents() ([]record.Extent, error) {
-	if v == nil || v.tomb || len(v.val) == 0 {
-		return nil, nil
-	}
-	c, err := record.DecodeChunk(v.val)
-	return c.Extents, err
-}
-
 // release frees the bytes that self names and neither neighbour does, but for
 // those in shared pieces, which are freed by their count.
 func (t *Txn) release(self, older, newer []record.Extent) {
 	if t.line.tree.engine.Mutation == MutateIgnoreNeighbours {
 		older = nil
 	}
-	self, newer = trimCommon(self, newer)
+	self, newer = reclaim.TrimCommon(self, newer)
 	for _, r := range reclaim.Released(self, older, newer, t.owns) {
 		info := t.line.tree.segment(r.Segment)
 		n := r.Len
-		for _, p := range info.overlapping(r.Off, r.Len) {
-			n -= overlap(p.off, p.len, r.Off, r.Len)
+		for _, p := range info.pieces.Overlapping(r.Off, r.Len) {
+			n -= reclaim.Overlap(p.Off, p.Len, r.Off, r.Len)
 		}
 		if n != 0 {
 			info.live -= n
 			t.layer().touch(r.Segment)
 		}
 	}
-}
-
-// trimCommon leaves out what two versions of a chunk have in common at their
-// ends: a small write into a fragmented chunk changes little of its list. It
-// may, although the same bytes can be named twice in a chunk: such bytes are
-// shared pieces, which are not freed here.
-func trimCommon(a, b []record.Extent) (ra, rb []record.Extent) {
-	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
-		a, b = a[1:], b[1:]
-	}
-	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
-		a, b = a[:len(a)-1], b[:len(b)-1]
-	}
-	return a, b
-}
-
-func overlap(aOff, aLen, bOff, bLen int64) int64 {
-	return max(0, min(aOff+aLen, bOff+bLen)-max(aOff, bOff))
 }
 
 // addLive counts bytes that a row has come to name.

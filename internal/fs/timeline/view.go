@@ -1,12 +1,12 @@
 package timeline
 
 import (
-	"bytes"
 	"slices"
 	"sync/atomic"
 
 	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/stratum"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -28,7 +28,7 @@ type path struct {
 
 type hop struct {
 	line   *line
-	strata []*stratum // newest first
+	strata []*stratum.Stratum // newest first
 	limit  tine.Epoch
 }
 
@@ -149,33 +149,27 @@ func (r *Reader) at(l record.Logical, limit tine.Epoch) (Found, error) {
 			continue
 		}
 		for _, s := range h.strata {
-			if s.lacks(l) {
+			if s.Lacks(l) {
 				continue
 			}
-			r.key = record.AppendKey(r.key[:0], s.id, l)
+			r.key = record.AppendKey(r.key[:0], s.ID, l)
 			v, birth, ok, err := r.snapshot().Newest(r.key, upTo)
 			if err != nil {
 				return Found{}, err
 			}
 			if ok {
-				return decodeRow(v, birth), nil
+				return found(stratum.Decode(v, birth)), nil
 			}
 		}
 	}
 	return Found{}, nil
 }
 
-// tombstone is the value of a deleted row. Every other value starts with a
-// format byte, which is never 0.
-var tombstone = []byte{0}
-
-func isTombstone(v []byte) bool { return len(v) == 1 && v[0] == 0 }
-
-func decodeRow(v []byte, birth tine.Epoch) Found {
-	if isTombstone(v) {
-		return Found{Birth: birth, Kind: Tombstone}
+func found(v stratum.Version) Found {
+	if v.Tomb {
+		return Found{Birth: v.Birth, Kind: Tombstone}
 	}
-	return Found{Val: bytes.Clone(v), Birth: birth, Kind: Value}
+	return Found{Val: v.Val, Birth: v.Birth, Kind: Value}
 }
 
 func (e *entry) found(birth tine.Epoch) Found {
@@ -193,47 +187,15 @@ func (e *entry) found(birth tine.Epoch) Found {
 // written.
 func (l *line) bare() bool { return !l.state.stored.Load() }
 
-// version is one version of a row in a line.
-type version struct {
-	birth tine.Epoch
-	val   []byte
-	tomb  bool
-}
-
 // versions returns all versions of the row in the reader's own line, oldest
 // first, with what its layers have changed.
-func (r *Reader) versions(l record.Logical) ([]version, error) {
-	var vs []version
-	h := &r.hops[0]
-	if !h.line.bare() {
-		for _, s := range h.strata {
-			if s.lacks(l) {
-				continue
-			}
-			prefix := record.AppendKey(nil, s.id, l)
-			scan, err := r.snapshot().Scan(prefix, record.PrefixEnd(prefix), nil)
-			if err != nil {
-				return nil, err
-			}
-			for scan.Next() {
-				p, birth, ok := record.SplitEpoch(scan.Key())
-				if ok && len(p) == len(prefix) {
-					f := decodeRow(scan.Value(), birth)
-					vs = append(vs, version{birth, f.Val, f.Kind == Tombstone})
-				}
-			}
-			err = scan.Err()
-			scan.Close()
-			if err != nil {
-				return nil, err
-			}
+func (r *Reader) versions(l record.Logical) ([]stratum.Version, error) {
+	var vs []stratum.Version
+	if h := &r.hops[0]; !h.line.bare() {
+		var err error
+		if vs, err = stratum.Versions(r.snapshot(), h.strata, l); err != nil {
+			return nil, err
 		}
-		slices.SortFunc(vs, func(a, b version) int {
-			if a.birth < b.birth {
-				return -1
-			}
-			return 1
-		})
 	}
 	for _, y := range r.layers[0] {
 		vs = y.amend(l, vs)
@@ -245,17 +207,17 @@ func (r *Reader) versions(l record.Logical) ([]version, error) {
 }
 
 // amend applies what the layer does to the versions of one row.
-func (y *layer) amend(l record.Logical, vs []version) []version {
+func (y *layer) amend(l record.Logical, vs []stratum.Version) []stratum.Version {
 	for _, birth := range y.frees[l] {
-		vs = slices.DeleteFunc(vs, func(v version) bool { return v.birth == birth })
+		vs = slices.DeleteFunc(vs, func(v stratum.Version) bool { return v.Birth == birth })
 	}
 	e, ok := y.rows.Get(l)
 	if !ok {
 		return vs
 	}
-	vs = slices.DeleteFunc(vs, func(v version) bool { return v.birth == e.replaces || v.birth == y.epoch })
+	vs = slices.DeleteFunc(vs, func(v stratum.Version) bool { return v.Birth == e.replaces || v.Birth == y.epoch })
 	if !e.gone {
-		vs = append(vs, version{y.epoch, e.val, e.tomb})
+		vs = append(vs, stratum.Version{Birth: y.epoch, Val: e.val, Tomb: e.tomb})
 	}
 	return vs
 }
@@ -266,11 +228,11 @@ func (r *Reader) Scan(from, end record.Logical, fn func(record.Logical, Found) (
 	var sources []source
 	defer func() {
 		for _, s := range sources {
-			s.close()
+			s.Close()
 		}
 	}()
 	add := func(s source) { sources = append(sources, s) }
-	group := groupOf(from, end)
+	group := stratum.Group(from, end)
 	if r.open != nil {
 		add(newLayerSource(r.open, from, end))
 	}
@@ -285,14 +247,14 @@ func (r *Reader) Scan(from, end record.Logical, fn func(record.Logical, Found) (
 			continue
 		}
 		for _, s := range h.strata {
-			if group != "" && s.lacks(group) {
+			if group != "" && s.Lacks(group) {
 				continue
 			}
-			src, err := newStratumSource(r.snapshot(), s.id, from, end, h.limit)
+			src, err := s.Cursor(r.snapshot(), from, end, h.limit)
 			if err != nil {
 				return err
 			}
-			add(src)
+			add(stratumSource{src})
 		}
 	}
 	return merge(sources, fn)
@@ -305,7 +267,7 @@ func merge(sources []source, fn func(record.Logical, Found) (bool, error)) error
 		best := -1
 		var key record.Logical
 		for i, s := range sources {
-			k, ok, err := s.peek()
+			k, ok, err := s.Peek()
 			if err != nil {
 				return err
 			}
@@ -316,12 +278,12 @@ func merge(sources []source, fn func(record.Logical, Found) (bool, error)) error
 		if best < 0 {
 			return nil
 		}
-		f := sources[best].value()
+		f := sources[best].Value()
 		for _, s := range sources {
-			if k, ok, err := s.peek(); err != nil {
+			if k, ok, err := s.Peek(); err != nil {
 				return err
 			} else if ok && k == key {
-				s.next()
+				s.Next()
 			}
 		}
 		if f.Kind != Value {
@@ -331,13 +293,4 @@ func merge(sources []source, fn func(record.Logical, Found) (bool, error)) error
 			return err
 		}
 	}
-}
-
-// groupOf returns the table and inode that a scan stays within, "" if it does
-// not stay within one.
-func groupOf(from, end record.Logical) record.Logical {
-	if len(from) < groupLen || end > prefixEnd(from[:groupLen]) {
-		return ""
-	}
-	return from[:groupLen]
 }

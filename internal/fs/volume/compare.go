@@ -8,11 +8,12 @@ import (
 
 	"tine.dev/tine/internal/fs/meta"
 	"tine.dev/tine/internal/fs/timeline"
+	"tine.dev/tine/internal/fs/usage"
 	"tine.dev/tine/internal/tine"
 )
 
 // Usage says what a disk takes up.
-type Usage = timeline.Usage
+type Usage = usage.Usage
 
 // Change is one path that differs between two views.
 type Change = meta.Change
@@ -31,7 +32,7 @@ func (h *Host) Usage(ctx context.Context, c Caller, name string) (Usage, error) 
 	if err != nil {
 		return Usage{}, err
 	}
-	return d.Usage()
+	return usage.Of(d)
 }
 
 // Diff calls fn for every path that differs between two views. Of one tree, the

@@ -45,10 +45,20 @@ func (h *Host) info(d *timeline.Disk) (DiskInfo, error) {
 	return DiskInfo{i, h.hubOf(i.ID).labels()}, nil
 }
 
-// CreateDisk makes an empty disk.
+// Quota bounds what a disk may hold: the data of its files and its inodes, as
+// df shows them; 0 is no bound. A program that meets it sees ENOSPC. It belongs
+// to the disk, whatever state that shows, and forks start with their parent's.
+type Quota = timeline.Quota
+
+// CreateDisk makes an empty disk without a quota.
 func (h *Host) CreateDisk(ctx context.Context, c Caller, name string) (DiskInfo, error) {
-	rows, counters := meta.Empty(h.clock().UnixNano())
-	d, err := h.engine.Create(ctx, c.Tenant, name, actor(c), rows, counters)
+	return h.CreateDiskWithin(ctx, c, name, Quota{})
+}
+
+// CreateDiskWithin makes an empty disk with a quota.
+func (h *Host) CreateDiskWithin(ctx context.Context, c Caller, name string, q Quota) (DiskInfo, error) {
+	rows, counters := meta.Empty(h.owner, h.clock().UnixNano())
+	d, err := h.engine.Create(ctx, c.Tenant, name, q, actor(c), rows, counters)
 	if err != nil {
 		return DiskInfo{}, err
 	}
@@ -181,6 +191,51 @@ func (h *Host) exchange(ctx context.Context, c Caller, disk string, fn func(*tim
 	b.drain(ctx)
 	i, err := h.info(d)
 	return RollbackInfo{i, undo}, err
+}
+
+// SetQuota changes the disk's quota: nil leaves a bound as it is, 0 takes it
+// away. It holds at once and is durable when SetQuota returns. A bound below
+// what the disk holds refuses what makes the disk larger until enough is
+// removed; removing and overwriting go on.
+func (h *Host) SetQuota(ctx context.Context, c Caller, name string, bytes, inodes *int64) (QuotaUse, error) {
+	d, err := h.find(ctx, c, name, false)
+	if err != nil {
+		return QuotaUse{}, err
+	}
+	err = d.SetQuota(ctx, func(q Quota) Quota {
+		if bytes != nil {
+			q.Bytes = *bytes
+		}
+		if inodes != nil {
+			q.Inodes = *inodes
+		}
+		return q
+	}, actor(c))
+	if err != nil {
+		return QuotaUse{}, err
+	}
+	return quotaUse(d)
+}
+
+// QuotaUse is a disk's quota and what counts against it.
+type QuotaUse struct {
+	Quota
+	UsedBytes, UsedInodes int64
+}
+
+// QuotaUse returns a disk's quota and what counts against it, at no cost that
+// grows with the disk.
+func (h *Host) QuotaUse(ctx context.Context, c Caller, name string) (QuotaUse, error) {
+	d, err := h.find(ctx, c, name, false)
+	if err != nil {
+		return QuotaUse{}, err
+	}
+	return quotaUse(d)
+}
+
+func quotaUse(d *timeline.Disk) (u QuotaUse, err error) {
+	u.Quota, u.UsedInodes, u.UsedBytes, err = d.QuotaUse()
+	return u, err
 }
 
 // RenameDisk gives a disk another name; sessions go on.

@@ -21,7 +21,7 @@ type File struct {
 func (s *Session) Create(c Cred, parent Node, name string, mode uint32, excl bool) (*File, Attr, Node, error) {
 	for {
 		what := meta.NewNode{Mode: typeRegular | mode&permMask, Open: true}
-		a, n, err := s.create(c, parent, name, what)
+		a, n, err := s.create(OpCreate, c, parent, name, what)
 		if tine.KindOf(err) == tine.KindExists && !excl {
 			if a, n, err = s.Lookup(parent, name); err == nil {
 				f, err := s.open(n)
@@ -47,7 +47,7 @@ func (s *Session) Create(c Cred, parent Node, name string, mode uint32, excl boo
 func (s *Session) Tmpfile(c Cred, parent Node, mode uint32) (*File, Attr, Node, error) {
 	var a Attr
 	var n Node
-	err := s.alter(parent, func(v meta.View, gen uint32) (err error) {
+	err := s.alter(OpCreate, parent, func(v meta.View, gen uint32) (err error) {
 		a, err = v.Create(c, parent.Ino, "", meta.NewNode{Mode: typeRegular | mode&permMask, Unnamed: true})
 		n = Node{gen, a.Ino}
 		return err
@@ -71,7 +71,7 @@ func (s *Session) Open(n Node) (*File, error) {
 
 func (s *Session) open(n Node) (*File, error) {
 	f := &File{s: s}
-	err := s.look(n, func(v meta.View, gen uint32) error {
+	err := s.look(OpOpen, n, func(v meta.View, gen uint32) error {
 		f.n = Node{gen, n.Ino}
 		a, err := v.Open(n.Ino)
 		if err == nil && a.Mode&typeMask == typeDir {
@@ -105,36 +105,39 @@ func (f *File) Node() Node { return f.n }
 // ReadAt reads; fewer bytes than asked are returned only at the end of the
 // file, without an error.
 func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
-	err = f.s.look(f.n, func(v meta.View, _ uint32) error {
+	err = f.s.look(OpRead, f.n, func(v meta.View, _ uint32) error {
 		n, err = v.ReadAt(f.n.Ino, p, off)
 		return err
 	})
+	f.s.ops.read.Add(uint64(n))
 	return n, err
 }
 
 // WriteAt writes all of p or fails. p may be reused when it returns. The write
 // is durable after Fsync.
 func (f *File) WriteAt(c Cred, p []byte, off int64) (int, error) {
-	err := f.s.alter(f.n, func(v meta.View, _ uint32) error {
+	err := f.s.alter(OpWrite, f.n, func(v meta.View, _ uint32) error {
 		_, err := v.WriteAt(c, f.n.Ino, p, off, false)
 		return err
 	}, Invalidation{Kind: InvalidData, Node: f.n, Off: off, Len: int64(len(p))})
 	if err != nil {
 		return 0, err
 	}
+	f.s.ops.written.Add(uint64(len(p)))
 	return len(p), nil
 }
 
 // Append writes all of p at the end of the file, wherever that is when its
 // turn comes, and returns where.
 func (f *File) Append(c Cred, p []byte) (off int64, n int, err error) {
-	err = f.s.alter(f.n, func(v meta.View, _ uint32) error {
+	err = f.s.alter(OpWrite, f.n, func(v meta.View, _ uint32) error {
 		off, err = v.WriteAt(c, f.n.Ino, p, 0, true)
 		return err
 	})
 	if err != nil {
 		return 0, 0, err
 	}
+	f.s.ops.written.Add(uint64(len(p)))
 	f.s.hub.tell(f.s, Invalidation{Kind: InvalidData, Node: f.n, Off: off, Len: int64(len(p))})
 	return off, len(p), nil
 }
@@ -147,18 +150,11 @@ func (f *File) Truncate(c Cred, size int64) error {
 
 // Fsync makes the file's data, and all that has reached the disk before,
 // durable (P1).
-func (f *File) Fsync(ctx context.Context, _ bool) error {
-	v, _, err := f.s.at.Enter(f.n.Gen)
-	if err != nil {
-		return err
-	}
-	f.s.at.Exit()
-	return v.Sync(ctx)
-}
+func (f *File) Fsync(ctx context.Context, _ bool) error { return f.s.commit(ctx, f.n.Gen) }
 
 // Allocate is fallocate(2).
 func (f *File) Allocate(mode uint32, off, length int64) error {
-	return f.s.alter(f.n, func(v meta.View, _ uint32) error {
+	return f.s.alter(OpAllocate, f.n, func(v meta.View, _ uint32) error {
 		return v.Allocate(Cred{}, f.n.Ino, mode, off, length)
 	}, Invalidation{Kind: InvalidData, Node: f.n, Off: off, Len: length})
 }
@@ -168,7 +164,7 @@ func (f *File) SeekTo(off int64, whence uint32) (at int64, err error) {
 	if whence != meta.SeekData && whence != meta.SeekHole {
 		return 0, tine.ErrInvalid
 	}
-	err = f.s.look(f.n, func(v meta.View, _ uint32) error {
+	err = f.s.look(OpSeek, f.n, func(v meta.View, _ uint32) error {
 		at, err = v.Seek(f.n.Ino, off, whence)
 		return err
 	})
@@ -184,7 +180,7 @@ func (f *File) CopyTo(dst *File, offIn, offOut, length int64) (n int64, err erro
 	if dst.n.Gen != f.n.Gen {
 		return 0, tine.ErrStale
 	}
-	err = dst.s.alter(dst.n, func(v meta.View, _ uint32) error {
+	err = dst.s.alter(OpCopy, dst.n, func(v meta.View, _ uint32) error {
 		n, err = v.CopyRange(Cred{}, f.n.Ino, offIn, dst.n.Ino, offOut, length)
 		return err
 	}, Invalidation{Kind: InvalidData, Node: dst.n, Off: offOut, Len: length})
@@ -201,7 +197,7 @@ func (f *File) Close() error {
 
 func (f *File) release() (err error) {
 	f.once.Do(func() {
-		err = f.s.look(f.n, func(v meta.View, _ uint32) error { return v.Close(f.n.Ino) })
+		err = f.s.look(OpClose, f.n, func(v meta.View, _ uint32) error { return v.Close(f.n.Ino) })
 		if tine.KindOf(err) == tine.KindStale {
 			err = nil // its state was exchanged; nothing is held there any more
 		}
@@ -219,7 +215,7 @@ type Dir struct {
 // OpenDir opens a directory.
 func (s *Session) OpenDir(n Node) (*Dir, error) {
 	d := &Dir{s: s}
-	err := s.look(n, func(v meta.View, gen uint32) error {
+	err := s.look(OpOpenDir, n, func(v meta.View, gen uint32) error {
 		d.n = Node{gen, n.Ino}
 		a, err := v.Open(n.Ino)
 		if err == nil && a.Mode&typeMask != typeDir {
@@ -249,12 +245,12 @@ func (d *Dir) Node() Node { return d.n }
 // order that stands still, until fn returns false: an entry that exists all
 // the while comes exactly once. "." and ".." are not among them.
 func (d *Dir) Read(cookie uint64, fn func(DirEntry) bool) error {
-	return d.s.look(d.n, func(v meta.View, _ uint32) error { return v.ReadDir(d.n.Ino, cookie, fn) })
+	return d.s.look(OpReadDir, d.n, func(v meta.View, _ uint32) error { return v.ReadDir(d.n.Ino, cookie, fn) })
 }
 
 // Parent returns the directory that this one lies in; the root's is itself.
 func (d *Dir) Parent() (n Node, err error) {
-	err = d.s.look(d.n, func(v meta.View, gen uint32) error {
+	err = d.s.look(OpGetAttr, d.n, func(v meta.View, gen uint32) error {
 		ino, err := v.Parent(d.n.Ino)
 		n = Node{gen, ino}
 		return err
@@ -277,7 +273,7 @@ func (d *Dir) Close() error {
 
 func (d *Dir) release() (err error) {
 	d.once.Do(func() {
-		err = d.s.look(d.n, func(v meta.View, _ uint32) error { return v.Close(d.n.Ino) })
+		err = d.s.look(OpClose, d.n, func(v meta.View, _ uint32) error { return v.Close(d.n.Ino) })
 		if tine.KindOf(err) == tine.KindStale {
 			err = nil
 		}

@@ -22,6 +22,7 @@ import (
 type Options struct {
 	Dir            string // the data directory; made if missing
 	FS             vfs.FS // nil: the machine's
+	Owner          Cred   // of the root directories of new disks
 	Clock          func() time.Time
 	Logger         *slog.Logger
 	CacheBytes     int64         // of the row store; 0: 64 MiB
@@ -45,9 +46,11 @@ type Host struct {
 	keep   int64 // bytes of the device that data must leave free
 	log    *slog.Logger
 	clock  func() time.Time
+	owner  Cred
 	trash  time.Duration
 	stop   chan struct{}
 	tidy   sync.WaitGroup
+	watch  watch // see Observe
 
 	mu   sync.Mutex // guards hubs
 	hubs map[tine.DiskID]*hub
@@ -82,6 +85,8 @@ func Open(_ context.Context, o Options) (*Host, error) {
 			return nil, err
 		}
 	}
+	commits := &commitCounters{}
+	rows = countedRows{rows, commits}
 	segs, err := segment.Open(segment.Options{FS: o.FS, Dir: filepath.Join(o.Dir, "segments"), OpenFiles: 512, Crash: o.Crash, Logger: o.Logger})
 	if err != nil {
 		rows.Close()
@@ -98,8 +103,8 @@ func Open(_ context.Context, o Options) (*Host, error) {
 		rows.Close()
 		return nil, err
 	}
-	h := &Host{engine: engine, fs: o.FS, dir: o.Dir, keep: keep, rows: rows, segs: segs, log: o.Logger, clock: o.Clock, trash: o.TrashKeep,
-		stop: make(chan struct{}), hubs: map[tine.DiskID]*hub{}}
+	h := &Host{engine: engine, fs: o.FS, dir: o.Dir, keep: keep, rows: rows, segs: segs, log: o.Logger, clock: o.Clock, owner: o.Owner, trash: o.TrashKeep,
+		stop: make(chan struct{}), watch: watch{commits: commits}, hubs: map[tine.DiskID]*hub{}}
 	if !o.Manual && o.TrashKeep > 0 {
 		h.tidy.Add(1)
 		go h.emptyTrash()

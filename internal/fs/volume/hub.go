@@ -15,7 +15,8 @@ import (
 // changed, and holds the locks that they compete for.
 //
 // Lock order: hub.mu, then session.mu. Neither is held while the engine is
-// called or a client is called back.
+// called or a client is called back. hub.mu, with kept.mu below it, is also
+// taken by the engine with a line locked, to ask who knows an inode.
 type hub struct {
 	mu       sync.Mutex
 	sessions []*Session
@@ -253,8 +254,8 @@ func (h *Host) Attach(_ context.Context, c Caller, r Ref, o AttachOptions) (*Ses
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{host: h, at: a, ref: r, label: o.Label, readOnly: o.ReadOnly || a.Frozen(), flush: o.Flush,
-		files: map[*File]struct{}{}, dirs: map[*Dir]struct{}{}}
+	s := &Session{host: h, at: a, ref: r, label: o.Label, readOnly: o.ReadOnly || a.Frozen(), flush: o.Flush, knows: o.Knows,
+		files: map[*File]struct{}{}, dirs: map[*Dir]struct{}{}, ops: h.watch.join(d.ID())}
 	if a.Frozen() {
 		s.hub = &hub{}
 	} else {

@@ -62,10 +62,15 @@ func (f *fileLocks) conflict(o lockOwner, l Lock) *heldLock {
 	return nil
 }
 
-// replace sets the owner's range to l: what it held there before is cut out.
+// replace sets the owner's range to l: what it held there before is cut out,
+// and ranges of one kind that touch become one.
 func (f *fileLocks) replace(o lockOwner, l Lock) {
 	var out []heldLock
 	for _, h := range f.held {
+		if h.owner == o && h.Kind == l.Kind && h.Start-1 <= l.End && l.Start-1 <= h.End {
+			l.Start, l.End = min(l.Start, h.Start), max(l.End, h.End)
+			continue
+		}
 		if h.owner != o || h.End < l.Start || l.End < h.Start {
 			out = append(out, h)
 			continue

@@ -20,7 +20,10 @@ type Session struct {
 	label    string
 	readOnly bool
 	flush    func(context.Context) error
+	knows    func(Node) bool
+	kept     kept
 	queue    *queue
+	ops      *opCounters
 
 	mu     sync.Mutex // guards what follows
 	files  map[*File]struct{}
@@ -46,7 +49,10 @@ func (s *Session) Detach(ctx context.Context) error {
 	for d := range dirs {
 		d.release()
 	}
-	s.hub.leave(s)
+	s.hub.leave(s) // from here on nothing more is kept
+	for _, n := range s.kept.all() {
+		s.letGo(n)
+	}
 	s.hub.locks.dropSession(s)
 	if s.queue != nil {
 		s.queue.close()
@@ -56,6 +62,7 @@ func (s *Session) Detach(ctx context.Context) error {
 		err = s.Sync(ctx)
 	}
 	s.at.Detach()
+	s.host.watch.leave(s.ops)
 	return err
 }
 
@@ -72,28 +79,35 @@ func (s *Session) Sessions() int { return int(s.hub.count.Load()) }
 func (s *Session) Generation() uint32 { return s.at.Generation() }
 
 // Sync makes durable all that has reached the disk (P1).
-func (s *Session) Sync(ctx context.Context) error {
-	v, _, err := s.at.Enter(0)
-	if err != nil {
-		return err
+func (s *Session) Sync(ctx context.Context) error { return s.commit(ctx, 0) }
+
+// commit makes durable all that has reached the disk in the generation, or in
+// whichever is current for 0.
+func (s *Session) commit(ctx context.Context, gen uint32) error {
+	start := readClock()
+	v, _, err := s.at.Enter(gen)
+	if err == nil {
+		s.at.Exit()
+		err = v.Sync(ctx)
 	}
-	s.at.Exit()
-	return v.Sync(ctx)
+	s.ops.observe(OpFsync, start, err)
+	return err
 }
 
 // FsyncNode makes durable all that has reached the disk: fsync of a directory.
-func (s *Session) FsyncNode(n Node) error {
-	v, _, err := s.at.Enter(n.Gen)
-	if err != nil {
-		return err
-	}
-	s.at.Exit()
-	return v.Sync(context.Background())
-}
+func (s *Session) FsyncNode(n Node) error { return s.commit(context.Background(), n.Gen) }
 
 // look runs one operation that changes nothing.
-func (s *Session) look(n Node, fn func(v meta.View, gen uint32) error) error {
-	v, gen, err := s.at.Enter(n.Gen)
+func (s *Session) look(op Op, n Node, fn func(v meta.View, gen uint32) error) error {
+	start := readClock()
+	err := s.enter(n.Gen, fn)
+	s.ops.observe(op, start, err)
+	return err
+}
+
+// enter runs fn on a state of generation gen, which is not exchanged meanwhile.
+func (s *Session) enter(gen uint32, fn func(v meta.View, gen uint32) error) error {
+	v, gen, err := s.at.Enter(gen)
 	if err != nil {
 		return err
 	}
@@ -102,16 +116,17 @@ func (s *Session) look(n Node, fn func(v meta.View, gen uint32) error) error {
 }
 
 // alter runs one operation that changes the disk, and tells the others of it.
-func (s *Session) alter(n Node, fn func(v meta.View, gen uint32) error, changes ...Invalidation) error {
+func (s *Session) alter(op Op, n Node, fn func(v meta.View, gen uint32) error, changes ...Invalidation) error {
 	if s.readOnly {
 		return tine.ErrReadOnly
 	}
+	start := readClock()
 	v, gen, err := s.at.Enter(n.Gen)
-	if err != nil {
-		return err
+	if err == nil {
+		err = fn(meta.View{View: v}, gen)
+		s.at.Exit()
 	}
-	err = fn(meta.View{View: v}, gen)
-	s.at.Exit()
+	s.ops.observe(op, start, err)
 	if err == nil {
 		for _, c := range changes {
 			c.Node.Gen = gen
@@ -129,7 +144,7 @@ func entryOf(parent Node, name string) Invalidation {
 
 // Lookup finds a name in a directory.
 func (s *Session) Lookup(parent Node, name string) (a Attr, n Node, err error) {
-	err = s.look(parent, func(v meta.View, gen uint32) error {
+	err = s.look(OpLookup, parent, func(v meta.View, gen uint32) error {
 		a, err = v.Lookup(parent.Ino, name)
 		n = Node{gen, a.Ino}
 		return err
@@ -139,7 +154,7 @@ func (s *Session) Lookup(parent Node, name string) (a Attr, n Node, err error) {
 
 // GetAttr returns the attributes of an inode.
 func (s *Session) GetAttr(n Node) (a Attr, err error) {
-	err = s.look(n, func(v meta.View, _ uint32) error {
+	err = s.look(OpGetAttr, n, func(v meta.View, _ uint32) error {
 		a, err = v.Attr(n.Ino)
 		return err
 	})
@@ -152,7 +167,7 @@ func (s *Session) SetAttr(c Cred, n Node, set SetAttr) (a Attr, err error) {
 	if set.Size != nil {
 		change = Invalidation{Kind: InvalidData, Node: n, Off: *set.Size}
 	}
-	err = s.alter(n, func(v meta.View, _ uint32) error {
+	err = s.alter(OpSetAttr, n, func(v meta.View, _ uint32) error {
 		a, err = v.SetAttr(c, n.Ino, set)
 		return err
 	}, change)
@@ -160,8 +175,8 @@ func (s *Session) SetAttr(c Cred, n Node, set SetAttr) (a Attr, err error) {
 }
 
 // create makes an inode with a name.
-func (s *Session) create(c Cred, parent Node, name string, what meta.NewNode) (a Attr, n Node, err error) {
-	err = s.alter(parent, func(v meta.View, gen uint32) error {
+func (s *Session) create(op Op, c Cred, parent Node, name string, what meta.NewNode) (a Attr, n Node, err error) {
+	err = s.alter(op, parent, func(v meta.View, gen uint32) error {
 		a, err = v.Create(c, parent.Ino, name, what)
 		n = Node{gen, a.Ino}
 		return err
@@ -178,7 +193,7 @@ func (s *Session) Mknod(c Cred, parent Node, name string, mode, rdev uint32) (At
 	case typeDir, typeSymlink:
 		return Attr{}, Node{}, tine.ErrInvalid
 	}
-	return s.create(c, parent, name, meta.NewNode{Mode: mode, Rdev: rdev})
+	return s.create(OpMknod, c, parent, name, meta.NewNode{Mode: mode, Rdev: rdev})
 }
 
 // File types, as in st_mode.
@@ -192,7 +207,7 @@ const (
 
 // Mkdir makes a directory.
 func (s *Session) Mkdir(c Cred, parent Node, name string, mode uint32) (Attr, Node, error) {
-	return s.create(c, parent, name, meta.NewNode{Mode: typeDir | mode&permMask})
+	return s.create(OpMkdir, c, parent, name, meta.NewNode{Mode: typeDir | mode&permMask})
 }
 
 // Symlink makes a symbolic link.
@@ -200,12 +215,12 @@ func (s *Session) Symlink(c Cred, parent Node, name, target string) (Attr, Node,
 	if target == "" {
 		return Attr{}, Node{}, tine.ErrNotFound
 	}
-	return s.create(c, parent, name, meta.NewNode{Mode: typeSymlink | 0o777, Target: target})
+	return s.create(OpSymlink, c, parent, name, meta.NewNode{Mode: typeSymlink | 0o777, Target: target})
 }
 
 // Readlink returns a symbolic link's target.
 func (s *Session) Readlink(n Node) (target string, err error) {
-	err = s.look(n, func(v meta.View, _ uint32) error {
+	err = s.look(OpReadlink, n, func(v meta.View, _ uint32) error {
 		target, err = v.Readlink(n.Ino)
 		return err
 	})
@@ -217,7 +232,7 @@ func (s *Session) Link(_ Cred, n, parent Node, name string) (a Attr, err error) 
 	if n.Gen != parent.Gen && n.Gen != 0 && parent.Gen != 0 {
 		return a, tine.ErrStale
 	}
-	err = s.alter(parent, func(v meta.View, _ uint32) error {
+	err = s.alter(OpLink, parent, func(v meta.View, _ uint32) error {
 		a, err = v.Link(n.Ino, parent.Ino, name)
 		return err
 	}, attrOf(n), attrOf(parent), entryOf(parent, name))
@@ -226,19 +241,19 @@ func (s *Session) Link(_ Cred, n, parent Node, name string) (a Attr, err error) 
 
 // Unlink removes a name of anything but a directory.
 func (s *Session) Unlink(_ Cred, parent Node, name string) error {
-	return s.remove(parent, name, meta.View.Unlink)
+	return s.remove(OpUnlink, parent, name, meta.View.Unlink)
 }
 
 // Rmdir removes an empty directory.
 func (s *Session) Rmdir(_ Cred, parent Node, name string) error {
-	return s.remove(parent, name, meta.View.Rmdir)
+	return s.remove(OpRmdir, parent, name, meta.View.Rmdir)
 }
 
-func (s *Session) remove(parent Node, name string, fn func(meta.View, tine.Ino, string) (tine.Ino, error)) error {
+func (s *Session) remove(op Op, parent Node, name string, fn func(meta.View, tine.Ino, string, meta.Keep) (tine.Ino, error)) error {
 	var gone Node
-	err := s.alter(parent, func(v meta.View, gen uint32) (err error) {
+	err := s.alter(op, parent, func(v meta.View, gen uint32) (err error) {
 		gone.Gen = gen
-		gone.Ino, err = fn(v, parent.Ino, name)
+		gone.Ino, err = fn(v, parent.Ino, name, s.hub.keep(gen))
 		return err
 	}, attrOf(parent), entryOf(parent, name))
 	if err == nil {
@@ -252,30 +267,40 @@ func (s *Session) Rename(c Cred, parent Node, name string, newParent Node, newNa
 	if parent.Gen != newParent.Gen && parent.Gen != 0 && newParent.Gen != 0 {
 		return tine.ErrStale
 	}
-	return s.alter(parent, func(v meta.View, _ uint32) error {
-		return v.Rename(c, parent.Ino, name, newParent.Ino, newName, flags)
+	var moved, old Node
+	err := s.alter(OpRename, parent, func(v meta.View, gen uint32) (err error) {
+		moved.Gen, old.Gen = gen, gen
+		moved.Ino, old.Ino, err = v.Rename(c, parent.Ino, name, newParent.Ino, newName, flags, s.hub.keep(gen))
+		return err
 	}, attrOf(parent), attrOf(newParent), entryOf(parent, name), entryOf(newParent, newName))
+	for _, n := range []Node{moved, old} {
+		if err == nil && n.Ino != 0 {
+			s.hub.tell(s, attrOf(n))
+		}
+	}
+	return err
 }
 
 // GetXattr returns an extended attribute.
 func (s *Session) GetXattr(n Node, name string) (value []byte, err error) {
-	err = s.look(n, func(v meta.View, _ uint32) error {
+	err = s.look(OpGetXattr, n, func(v meta.View, _ uint32) error {
 		value, err = v.GetXattr(n.Ino, name)
 		return err
 	})
 	return value, err
 }
 
-// SetXattr sets an extended attribute, with the flags of setxattr(2).
-func (s *Session) SetXattr(_ Cred, n Node, name string, value []byte, flags uint32) error {
-	return s.alter(n, func(v meta.View, _ uint32) error {
-		return v.SetXattr(n.Ino, name, value, flags)
+// SetXattr sets an extended attribute, with the flags of setxattr(2). An ACL
+// (system.posix_acl_access, system.posix_acl_default) changes the mode with it.
+func (s *Session) SetXattr(c Cred, n Node, name string, value []byte, flags uint32) error {
+	return s.alter(OpSetXattr, n, func(v meta.View, _ uint32) error {
+		return v.SetXattr(c, n.Ino, name, value, flags)
 	}, attrOf(n))
 }
 
 // ListXattr returns the names of the extended attributes.
 func (s *Session) ListXattr(n Node) (names []string, err error) {
-	err = s.look(n, func(v meta.View, _ uint32) error {
+	err = s.look(OpListXattr, n, func(v meta.View, _ uint32) error {
 		names, err = v.ListXattr(n.Ino)
 		return err
 	})
@@ -284,12 +309,12 @@ func (s *Session) ListXattr(n Node) (names []string, err error) {
 
 // RemoveXattr removes an extended attribute.
 func (s *Session) RemoveXattr(_ Cred, n Node, name string) error {
-	return s.alter(n, func(v meta.View, _ uint32) error { return v.RemoveXattr(n.Ino, name) }, attrOf(n))
+	return s.alter(OpRemoveXattr, n, func(v meta.View, _ uint32) error { return v.RemoveXattr(n.Ino, name) }, attrOf(n))
 }
 
 // StatFS returns what statfs(2) shows.
 func (s *Session) StatFS() (st FSStat, err error) {
-	err = s.look(Root, func(v meta.View, _ uint32) error {
+	err = s.look(OpStatFS, Root, func(v meta.View, _ uint32) error {
 		st, err = v.Stat()
 		return err
 	})

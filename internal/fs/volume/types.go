@@ -17,6 +17,12 @@ type (
 	FSStat   = meta.FSStat
 )
 
+// The extended attributes that hold ACLs, acl(5).
+const (
+	XattrACLAccess  = meta.XattrACLAccess
+	XattrACLDefault = meta.XattrACLDefault
+)
+
 // Node names an inode in one generation of a disk. Generation 0 stands for
 // whichever is current; only the root is addressed so.
 type Node struct {
@@ -78,6 +84,12 @@ type AttachOptions struct {
 	// have cached. It is called from one goroutine, in order, with no lock
 	// held; nil for clients that cache nothing.
 	Invalidate func(Invalidation)
+	// Knows is for a client that refers to inodes by number whether they are
+	// open or not, as a kernel does: it is asked of what is about to lose its
+	// last name, and what it knows stays, as if it was open, until Forget.
+	// Called with locks of the engine held: it must only look at memory of
+	// the client's own.
+	Knows func(Node) bool
 	// Flush pushes to the session what the client still holds dirty, before
 	// a fork or checkpoint freezes the disk. Called with no lock held; nil
 	// for clients that hold nothing.

@@ -42,6 +42,10 @@ func (fs *FS) SetAttr(ino tine.Ino, c Change) error {
 		}
 		if c.Mode != nil {
 			n.Mode = n.Type() | *c.Mode&0o7777
+			n.chmodACL()
+		}
+		if c.UID != nil || c.GID != nil {
+			n.dropCapability()
 		}
 		set(&n.UID, c.UID)
 		set(&n.GID, c.GID)
@@ -85,20 +89,29 @@ func (fs *FS) SetXattr(ino tine.Ino, name, value string, flags uint32) error {
 		return tine.ErrRange
 	case len(value) > tine.MaxXattrValueBytes:
 		return tine.ErrTooLarge
+	case name == AccessACL || name == DefaultACL:
+		return fs.setACL(n, name, value)
 	case flags&XattrCreate != 0 && ok:
 		return tine.ErrExists
 	case flags&XattrReplace != 0 && !ok:
 		return tine.ErrNoAttr
 	}
-	fs.touch(ino, false, func(n *Node) {
-		n.Xattrs = slices.Clone(n.Xattrs)
-		if ok {
-			n.Xattrs[i].Value = value
-		} else {
-			n.Xattrs = slices.Insert(n.Xattrs, i, Xattr{name, value})
-		}
-	})
+	fs.touch(ino, false, func(n *Node) { n.setXattr(i, ok, name, value, true) })
 	return nil
+}
+
+// setXattr puts an attribute in its place i, where it may exist already, or
+// takes it away.
+func (n *Node) setXattr(i int, exists bool, name, value string, keep bool) {
+	n.Xattrs = slices.Clone(n.Xattrs)
+	switch {
+	case exists && keep:
+		n.Xattrs[i].Value = value
+	case exists:
+		n.Xattrs = slices.Delete(n.Xattrs, i, i+1)
+	case keep:
+		n.Xattrs = slices.Insert(n.Xattrs, i, Xattr{name, value})
+	}
 }
 
 // RemoveXattr removes an extended attribute.
@@ -107,10 +120,20 @@ func (fs *FS) RemoveXattr(ino tine.Ino, name string) error {
 	if err != nil {
 		return err
 	}
+	if name == AccessACL || name == DefaultACL {
+		return fs.setACL(n, name, "")
+	}
 	i, ok := n.xattr(name)
 	if !ok {
 		return tine.ErrNoAttr
 	}
-	fs.touch(ino, false, func(n *Node) { n.Xattrs = slices.Delete(slices.Clone(n.Xattrs), i, i+1) })
+	fs.touch(ino, false, func(n *Node) { n.setXattr(i, true, name, "", false) })
 	return nil
+}
+
+// dropCapability follows a change that a program's rights do not survive.
+func (n *Node) dropCapability() {
+	if i, ok := n.xattr("security.capability"); ok && !n.IsDir() {
+		n.setXattr(i, true, "security.capability", "", false)
+	}
 }

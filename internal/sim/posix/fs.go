@@ -114,8 +114,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// Who is who asks.
-type Who struct{ UID, GID uint32 }
+// Who is who asks. The umask is what the engine is to take off the mode.
+type Who struct{ UID, GID, Umask uint32 }
 
 // New is what a new inode is to be: Mode with the type, Ino as the engine has
 // chosen it.
@@ -151,14 +151,14 @@ func (fs *FS) Lookup(parent tine.Ino, name string) (*Node, error) {
 	return there, err
 }
 
-// inherit builds the inode of a new file in dir, which may be nil for a file
-// without a name.
+// inherit builds the inode of a new file in dir.
 func (fs *FS) inherit(dir *Node, w New) Node {
 	n := Node{Attr: Attr{
 		Ino: w.Ino, Mode: w.Mode, UID: w.Who.UID, GID: w.Who.GID, Nlink: 1, Rdev: w.Rdev,
 		Mtime: fs.Now, Ctime: fs.Now, Atime: fs.Now, Btime: fs.Now,
 	}, Target: w.Target}
-	if dir != nil && dir.Mode&SetGID != 0 {
+	n.inheritACL(dir, w.Who.Umask)
+	if dir.Mode&SetGID != 0 {
 		n.GID = dir.GID
 		if n.IsDir() {
 			n.Mode |= SetGID

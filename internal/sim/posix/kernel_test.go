@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +18,7 @@ import (
 var errnos = map[error]unix.Errno{
 	tine.ErrNotFound: unix.ENOENT, tine.ErrExists: unix.EEXIST, tine.ErrNotDir: unix.ENOTDIR, tine.ErrIsDir: unix.EISDIR,
 	tine.ErrNotEmpty: unix.ENOTEMPTY, tine.ErrPermission: unix.EPERM, tine.ErrInvalid: unix.EINVAL,
-	tine.ErrNameTooLong: unix.ENAMETOOLONG,
+	tine.ErrNameTooLong: unix.ENAMETOOLONG, tine.ErrAccess: unix.EACCES, tine.ErrUnsupported: unix.EOPNOTSUPP,
 }
 
 // pair is the model and a directory of the machine, told the same.
@@ -70,18 +71,19 @@ func (p *pair) name() string { return fmt.Sprintf("n%d", p.r.IntN(6)) }
 func (p *pair) step() {
 	dir, name := p.dir(), p.name()
 	path := p.path(dir, name)
-	fresh := New{Ino: p.fs.NextIno, Mode: TypeRegular | 0o644}
-	switch p.r.IntN(9) {
+	mode := []uint32{0o644, 0o666, 0o777, 0o600}[p.r.IntN(4)]
+	fresh := New{Who: Who{Umask: umask}, Ino: p.fs.NextIno, Mode: TypeRegular | mode}
+	switch p.r.IntN(12) {
 	case 0, 1:
-		fd, err := unix.Open(path, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR, 0o644)
+		fd, err := unix.Open(path, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR, mode)
 		if err == nil {
 			unix.Close(fd)
 		}
 		_, want := p.fs.Make(dir, name, fresh)
 		p.same("create "+path, err, want)
 	case 2:
-		fresh.Mode = TypeDir | 0o755
-		err := unix.Mkdir(path, 0o755)
+		fresh.Mode = TypeDir | mode | 0o700
+		err := unix.Mkdir(path, mode|0o700)
 		_, want := p.fs.Make(dir, name, fresh)
 		p.same("mkdir "+path, err, want)
 	case 3:
@@ -108,7 +110,65 @@ func (p *pair) step() {
 		if n, err := p.fs.Lookup(dir, name); err == nil && n.Type() == TypeRegular {
 			p.change(path, n.Ino)
 		}
+	case 9, 10:
+		if n, err := p.fs.Lookup(dir, name); err == nil && n.Type() != TypeSymlink {
+			p.changeACL(path, n.Ino)
+		}
+	case 11:
+		if n, err := p.fs.Lookup(dir, name); err == nil && n.Type() != TypeSymlink {
+			mode |= 0o700
+			p.same(fmt.Sprintf("chmod %s %o", path, mode), unix.Chmod(path, mode), p.fs.SetAttr(n.Ino, Change{Mode: &mode}))
+		}
 	}
+}
+
+// umask is that of the test.
+const umask = 0o022
+
+// changeACL sets or removes a list of any shape, good or not.
+func (p *pair) changeACL(path string, ino tine.Ino) {
+	name := []string{AccessACL, DefaultACL}[p.r.IntN(2)]
+	if p.r.IntN(5) == 0 {
+		p.same("removexattr "+name+" "+path, unix.Removexattr(path, name), p.fs.RemoveXattr(ino, name))
+		return
+	}
+	entries := []ACE{{Tag: TagOwner, Perm: 7}}
+	add := func(tag uint16, id uint32) { entries = append(entries, ACE{tag, uint16(p.r.IntN(8)), id}) }
+	named := p.r.IntN(3)
+	for i := range named {
+		add(TagUser, uint32(1000+i))
+	}
+	add(TagOwnerGroup, 0)
+	if p.r.IntN(2) == 0 {
+		named++
+		add(TagGroup, 2000)
+	}
+	if named > 0 || p.r.IntN(4) == 0 {
+		add(TagMask, 0)
+	}
+	add(TagOther, 0)
+	switch i := p.r.IntN(len(entries)); p.r.IntN(16) {
+	case 0:
+		entries = slices.Delete(entries, i, i+1)
+	case 1:
+		entries = slices.Insert(entries, i, entries[i])
+	case 2:
+		entries[i].Tag = []uint16{0, 3, 0x40}[p.r.IntN(3)]
+	case 3:
+		entries[i].Perm |= 8
+	case 4:
+		entries[0], entries[i] = entries[i], entries[0]
+	case 5:
+		entries[i].ID = 0xffffffff
+	}
+	value := EncodeACL(entries...)
+	switch p.r.IntN(40) {
+	case 0:
+		value = value[:p.r.IntN(len(value))]
+	case 1:
+		value = "\x01" + value[1:]
+	}
+	p.same(fmt.Sprintf("setxattr %s %s %q", name, path, value), unix.Setxattr(path, name, []byte(value), 0), p.fs.SetXattr(ino, name, value, 0))
 }
 
 // change does something to the content of a file.
@@ -165,8 +225,19 @@ func (p *pair) compareNode(path string, n *Node) {
 	if err := unix.Lstat(path, &st); err != nil {
 		p.t.Fatalf("%s: %v", path, err)
 	}
-	if st.Mode&TypeMask != n.Type() || uint32(st.Nlink) != n.Nlink || !n.IsDir() && st.Size != n.Size() {
+	if st.Mode != n.Mode || uint32(st.Nlink) != n.Nlink || !n.IsDir() && st.Size != n.Size() {
 		p.t.Fatalf("%s: mode %o, %d links, size %d; in the model %o, %d, %d; %q", path, st.Mode, st.Nlink, st.Size, n.Mode, n.Nlink, n.Size(), p.log)
+	}
+	for _, name := range []string{AccessACL, DefaultACL} {
+		buf := make([]byte, 4096)
+		size, err := unix.Lgetxattr(path, name, buf)
+		want := ""
+		if i, ok := n.xattr(name); ok {
+			want = n.Xattrs[i].Value
+		}
+		if got := string(buf[:max(size, 0)]); got != want || (err == nil) != (want != "") {
+			p.t.Fatalf("%s: %s is %q, %v; in the model %q; %q", path, name, got, err, want, p.log)
+		}
 	}
 	if n.Type() != TypeRegular {
 		return
@@ -191,6 +262,10 @@ func TestAgainstTheKernel(t *testing.T) {
 	if err := unix.Stat(probe, &st); err != nil || st.Nlink != 3 {
 		t.Skipf("the file system under %s does not count subdirectories as links", probe)
 	}
+	if err := unix.Setxattr(probe, DefaultACL, []byte(EncodeACL(ACE{Tag: TagOwner}, ACE{Tag: TagOwnerGroup}, ACE{Tag: TagOther})), 0); err != nil {
+		t.Skipf("the file system under %s has no ACLs: %v", probe, err)
+	}
+	defer unix.Umask(unix.Umask(umask))
 	for seed := uint64(1); seed <= 40; seed++ {
 		r := rand.New(rand.NewPCG(seed, 0))
 		root := Node{Attr: Attr{Ino: tine.RootIno, Mode: TypeDir | 0o755, Nlink: 2}, Parent: tine.RootIno}

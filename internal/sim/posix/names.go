@@ -20,6 +20,7 @@ func (fs *FS) touch(ino tine.Ino, content bool, change func(*Node)) {
 	n.Ctime = fs.Now
 	if content {
 		n.Mtime = fs.Now
+		n.dropCapability()
 	}
 	if change != nil {
 		change(&n)

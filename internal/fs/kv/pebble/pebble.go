@@ -306,6 +306,14 @@ func (s *store) Metrics() kv.Metrics {
 			DiskBytes:   int64(pm.DiskSpaceUsage()),
 			MemoryBytes: int64(pm.MemTable.Size) + pm.BlockCache.Size,
 			Compactions: pm.Compact.NumInProgress,
+			Tables:      pm.Total().TablesCount,
+			CacheBytes:  pm.BlockCache.Size,
+			CacheHits:   pm.BlockCache.Hits,
+			CacheMisses: pm.BlockCache.Misses,
+			LogBytes:    int64(pm.WAL.Size),
+			Flushes:     pm.Flush.Count,
+			Compacted:   pm.Compact.Count,
+			Debt:        int64(pm.Compact.EstimatedDebt),
 		}
 		return nil
 	})

@@ -1,0 +1,44 @@
+package stratum
+
+import (
+	"hash/maphash"
+	"testing"
+
+	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/tine"
+)
+
+// TestPresenceIsNeverTooNarrow: a filter may say yes to anything, but never no
+// to what was added; and it must say no often enough to be worth having.
+func TestPresenceIsNeverTooNarrow(t *testing.T) {
+	s := New(tine.StratumID{1})
+	s.filter.Store(newPresence(maphash.MakeSeed(), 2000))
+	for i := range 1000 {
+		s.Note(record.ChunkKey(tine.Ino(i), uint64(i)))
+	}
+	wrong := 0
+	for i := range 1000 {
+		if s.Lacks(record.ChunkKey(tine.Ino(i), uint64(i))) || s.Lacks(record.InoPrefix(record.TableChunk, tine.Ino(i))) {
+			t.Fatalf("inode %d was added and is denied", i)
+		}
+		if !s.Lacks(record.ChunkKey(tine.Ino(i+5000), 0)) {
+			wrong++
+		}
+	}
+	if wrong > 50 {
+		t.Errorf("%d of 1000 absent keys are not denied", wrong)
+	}
+}
+
+// TestOutgrownPresenceGoes: a filter that holds many times what it was made
+// for answers yes to nearly all, so it is given up.
+func TestOutgrownPresenceGoes(t *testing.T) {
+	s := New(tine.StratumID{1})
+	s.filter.Store(newPresence(maphash.MakeSeed(), 10))
+	for i := range 1000 {
+		s.Note(record.InodeKey(tine.Ino(i)))
+	}
+	if s.Filtered() {
+		t.Error("the filter is still there")
+	}
+}

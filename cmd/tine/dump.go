@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tine.dev/tine/internal/fs/fsck"
+	"tine.dev/tine/internal/fs/fsck/rowform"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -33,7 +34,7 @@ func (c *cli) dumpRows() *cobra.Command {
 		Use: "rows", Short: "Print the rows, decoded",
 		Long: "Print the rows of a data directory that no server has open, decoded, in the order of their keys. Rows\n" +
 			"that do not decode are printed in hexadecimal, with the reason. With --disk, the records of its tree and\n" +
-			"the rows of its line and of those that this descends from.\n\nThe tables are: " + strings.Join(fsck.Tables(), ", ") + ".",
+			"the rows of its line and of those that this descends from.\n\nThe tables are: " + strings.Join(rowform.Tables(), ", ") + ".",
 		Example: "  tine dump rows --data /srv/tine --table disk\n  tine dump rows --disk work --table dentry --json",
 		Args:    arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,11 +55,11 @@ func (c *cli) dumpRows() *cobra.Command {
 	cmd.Flags().StringVar(&o.Disk, "disk", "", "only what this disk shows rests on")
 	cmd.Flags().StringVar(&o.Table, "table", "", "only this table")
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only rows whose key starts with these bytes, in hexadecimal")
-	c.completeFlag(cmd, "table", func(*cobra.Command, string) []string { return fsck.Tables() })
+	c.completeFlag(cmd, "table", func(*cobra.Command, string) []string { return rowform.Tables() })
 	return cmd
 }
 
-func (c *cli) row(r fsck.Row) error {
+func (c *cli) row(r rowform.Row) error {
 	if c.json {
 		return c.jsonLine(r)
 	}

@@ -47,6 +47,9 @@ type auditVersion struct {
 // auditClone audits a copy of the file system, so that the one which the Host
 // will open stays as the crash left it.
 func (w *World) auditClone() error {
+	if err := w.fsckClone(); err != nil {
+		return err
+	}
 	a, err := w.readClone()
 	if a == nil || err != nil {
 		return err

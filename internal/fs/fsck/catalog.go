@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 
+	"tine.dev/tine/internal/fs/fsck/rowform"
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/tine"
 )
@@ -23,7 +24,6 @@ type tree struct {
 	maxTask     uint64
 	logs        map[tine.DiskID]bool // the disks that have a history here
 	lost        []lostRecord         // that do not decode
-	strays      [][]byte             // rows of segments that have no row
 	broken      bool                 // the lines do not hang together: what it shows is not checked
 }
 
@@ -108,7 +108,7 @@ func (w *world) catalog() error {
 			ok = scan.Next()
 			continue
 		}
-		if fileTable(l.Table()) {
+		if rowform.FileTable(l.Table()) {
 			w.owners = append(w.owners, owner)
 			end := record.PrefixEnd(owner[:])
 			ok = end != nil && scan.Seek(end)
@@ -125,17 +125,17 @@ func (w *world) catalog() error {
 
 // recordRow takes in a row that has no versions.
 func (w *world) recordRow(owner [tine.IDSize]byte, l record.Logical, epoch tine.Epoch, key, v []byte) {
-	good, known := shape(l)
+	good, known := rowform.Shape(l)
 	switch {
 	case !known:
 		w.add("R009", place{key: key}, "table %#x", byte(l.Table()))
 		return
 	case !good || epoch != 0:
-		w.add("R001", place{key: key}, "a %s row with a key of %d bytes at %s", tableName(l.Table()), len(key), epoch)
+		w.add("R001", place{key: key}, "a %s row with a key of %d bytes at %s", rowform.TableName(l.Table()), len(key), epoch)
 		w.mend(func(r *repairer) { r.batchDelete(key, "removed it") })
 		return
 	}
-	if tenantTable(l.Table()) {
+	if rowform.TenantTable(l.Table()) {
 		w.tenantRow(tine.TenantID(owner), l, key, v)
 		return
 	}
@@ -159,7 +159,7 @@ func (w *world) undecodable(t *tree, l record.Logical, key []byte, err error) {
 		w.add("R003", place{tree: t, key: key}, "%v", err)
 		return
 	}
-	w.add("T012", place{tree: t, key: key}, "a %s record: %v", tableName(l.Table()), err)
+	w.add("T012", place{tree: t, key: key}, "a %s record: %v", rowform.TableName(l.Table()), err)
 	id, _ := l.ID()
 	if l.Table() == record.TableTimeline || l.Table() == record.TableAlias || l.Table() == record.TableTree {
 		w.damaged = true

@@ -132,6 +132,18 @@ func holderDamage() []damage {
 			rec.Epoch = 1
 			r.set(lineKey(l), rec.Append(nil))
 		}},
+		{name: "root that branches off", codes: []string{"T013"}, do: func(r *rowsOf, _ *vfs.MemFS) {
+			l := r.disk("work").line
+			rec := l.rec
+			rec.Branch, rec.First = 4, 5
+			r.set(lineKey(l), rec.Append(nil))
+		}},
+		{name: "wrong branch", codes: []string{"T013"}, after: has("try", "/new/h"), do: func(r *rowsOf, _ *vfs.MemFS) {
+			l := r.disk("try").line
+			rec := l.rec
+			rec.Branch += 4
+			r.set(lineKey(l), rec.Append(nil))
+		}},
 		{name: "wrong first epoch", codes: []string{"T013"}, do: func(r *rowsOf, _ *vfs.MemFS) {
 			l := r.disk("try").line
 			rec := l.rec

@@ -1,166 +1,17 @@
 package fsck
 
 import (
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"tine.dev/tine/internal/fs/fsck/rowform"
 	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/tine"
 )
-
-// Row is a row for people to read.
-type Row struct {
-	Table     string     `json:"table"`
-	Owner     string     `json:"owner"`
-	Key       string     `json:"key"` // what the row is of, after owner and table
-	Epoch     tine.Epoch `json:"epoch"`
-	Tombstone bool       `json:"tombstone,omitempty"`
-	Value     any        `json:"value,omitempty"` // decoded
-	Raw       string     `json:"raw,omitempty"`   // the value in hexadecimal, if it does not decode
-	Error     string     `json:"error,omitempty"` // why
-	FullKey   string     `json:"full_key"`        // in hexadecimal
-}
-
-// Describe explains one row.
-func Describe(key, value []byte) Row {
-	r := Row{FullKey: hex.EncodeToString(key)}
-	owner, l, epoch, err := record.SplitKey(key)
-	if err != nil {
-		r.Table, r.Error, r.Raw = "unknown", err.Error(), hex.EncodeToString(value)
-		return r
-	}
-	r.Table, r.Epoch = tableName(l.Table()), epoch
-	r.Owner = ownerText(l.Table(), owner)
-	if good, _ := shape(l); !good {
-		r.Key, r.Error, r.Raw = hex.EncodeToString([]byte(l[1:])), "the key is malformed", hex.EncodeToString(value)
-		return r
-	}
-	r.Key = keyText(l)
-	if fileTable(l.Table()) && isTombstone(value) {
-		r.Tombstone = true
-		return r
-	}
-	if err := decodes(l.Table(), value); err != nil {
-		r.Error, r.Raw = err.Error(), hex.EncodeToString(value)
-		return r
-	}
-	r.Value = valueOf(l.Table(), value)
-	return r
-}
-
-func ownerText(t record.Table, owner [tine.IDSize]byte) string {
-	switch {
-	case fileTable(t):
-		return tine.StratumID(owner).String()
-	case tenantTable(t):
-		return tine.TenantID(owner).String()
-	}
-	return tine.TreeID(owner).String()
-}
-
-func keyText(l record.Logical) string {
-	id, n := l.ID()
-	switch l.Table() {
-	case record.TableTree:
-		return tine.TreeID(id).String()
-	case record.TableDisk, record.TablePolicy:
-		return tine.DiskID(id).String()
-	case record.TableTimeline, record.TableAlias:
-		return tine.TimelineID(id).String()
-	case record.TableCheckpoint:
-		return tine.CheckpointID(id).String()
-	case record.TableSegment, record.TableLive:
-		return tine.SegmentID(id).String()
-	case record.TableTail, record.TablePiece:
-		return fmt.Sprintf("%s %d", tine.SegmentID(id), n)
-	case record.TableLog:
-		return fmt.Sprintf("%s %d", tine.DiskID(id), n)
-	case record.TableTask:
-		return fmt.Sprint(l.Seq())
-	case record.TableInode, record.TableOrphan:
-		return fmt.Sprint(uint64(l.Ino()))
-	case record.TableDentry, record.TableXattr:
-		return fmt.Sprintf("%d %q", l.Ino(), l.Name())
-	case record.TableCookie, record.TableChunk:
-		return fmt.Sprintf("%d %d", l.Ino(), l.Number())
-	case record.TableLink:
-		return fmt.Sprintf("%d %d %q", l.Ino(), l.LinkParent(), l.Name())
-	}
-	return ""
-}
-
-// valueOf decodes a value that is known to decode.
-func valueOf(t record.Table, v []byte) any {
-	switch t {
-	case record.TableTree:
-		x, _ := record.DecodeTree(v)
-		return x
-	case record.TableTimeline:
-		x, _ := record.DecodeTimeline(v)
-		return x
-	case record.TableCheckpoint:
-		x, _ := record.DecodeCheckpoint(v)
-		return x
-	case record.TableSegment:
-		x, _ := record.DecodeSegment(v)
-		return x
-	case record.TableTask:
-		x, _ := record.DecodeTask(v)
-		return x
-	case record.TableLog:
-		x, _ := record.DecodeLogEntry(v)
-		return x
-	case record.TableLive:
-		x, _ := record.DecodeLive(v)
-		return x
-	case record.TablePiece:
-		x, _ := record.DecodePiece(v)
-		return x
-	case record.TableAlias:
-		x, _ := record.DecodeAlias(v)
-		return x
-	case record.TableDisk:
-		x, _ := record.DecodeDisk(v)
-		return x
-	case record.TablePolicy:
-		x, _ := record.DecodePolicy(v)
-		return x
-	case record.TableInode:
-		x, _ := record.DecodeInode(v)
-		return x
-	case record.TableDentry:
-		x, _ := record.DecodeDentry(v)
-		return x
-	case record.TableCookie:
-		x, _ := record.DecodeCookie(v)
-		return x
-	case record.TableChunk:
-		x, _ := record.DecodeChunk(v)
-		return x
-	case record.TableCounters:
-		x, _ := record.DecodeCounters(v)
-		return x
-	case record.TableXattr:
-		return map[string]string{"Value": text(v[1:])}
-	case record.TableTail:
-		return map[string]int{"Bytes": len(v)}
-	}
-	return nil
-}
-
-// text is bytes as text, if they are, and else in hexadecimal.
-func text(b []byte) string {
-	if utf8.Valid(b) {
-		return string(b)
-	}
-	return "0x" + hex.EncodeToString(b)
-}
 
 // DumpOptions say which rows to dump; the zero value means all.
 type DumpOptions struct {
@@ -173,9 +24,9 @@ type DumpOptions struct {
 // error, which is returned. A row that cannot be read ends the walk.
 // Errors: KindNotFound for a disk, KindInvalid for a table that does not exist,
 // and those of the store.
-func DumpRows(rows kv.Store, o DumpOptions, fn func(Row) error) error {
-	if o.Table != "" && !slices.Contains(Tables(), o.Table) {
-		return tine.Errorf(tine.KindInvalid, "there is no table %q", o.Table).WithHint("the tables are: %s", strings.Join(Tables(), ", "))
+func DumpRows(rows kv.Store, o DumpOptions, fn func(rowform.Row) error) error {
+	if o.Table != "" && !slices.Contains(rowform.Tables(), o.Table) {
+		return tine.Errorf(tine.KindInvalid, "there is no table %q", o.Table).WithHint("the tables are: %s", strings.Join(rowform.Tables(), ", "))
 	}
 	w := newWorld(Options{Rows: rows})
 	defer w.snap.Close()
@@ -221,7 +72,7 @@ func (w *world) diskNamed(name string) *disk {
 	return found
 }
 
-func (w *world) dumpPrefix(p []byte, o DumpOptions, fn func(Row) error) error {
+func (w *world) dumpPrefix(p []byte, o DumpOptions, fn func(rowform.Row) error) error {
 	scan, err := w.snap.Scan(p, record.PrefixEnd(p), nil)
 	if err != nil {
 		return err
@@ -231,7 +82,7 @@ func (w *world) dumpPrefix(p []byte, o DumpOptions, fn func(Row) error) error {
 		if o.Disk != "" && !hasPrefix(scan.Key(), o.Prefix) {
 			continue
 		}
-		r := Describe(scan.Key(), scan.Value())
+		r := rowform.Describe(scan.Key(), scan.Value())
 		if o.Table != "" && r.Table != o.Table {
 			continue
 		}
@@ -243,17 +94,6 @@ func (w *world) dumpPrefix(p []byte, o DumpOptions, fn func(Row) error) error {
 }
 
 func hasPrefix(b, p []byte) bool { return len(b) >= len(p) && string(b[:len(p)]) == string(p) }
-
-// Tables returns the names of all tables.
-func Tables() []string {
-	var names []string
-	for t := range 256 {
-		if n := tableName(record.Table(t)); n != "unknown" {
-			names = append(names, n)
-		}
-	}
-	return names
-}
 
 // Step is a state that a disk's history knows of: its head, a checkpoint, a
 // point at which a fork branches off, or an entry of its log.

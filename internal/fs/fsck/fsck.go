@@ -166,3 +166,11 @@ func (w *world) checkTree(t *tree) error {
 
 // key0 is the full key of a row without versions.
 func key0(owner [tine.IDSize]byte, l record.Logical) []byte { return record.Key(owner, l, 0) }
+
+// lostSegment is the segment that repair names where data is lost: it exists
+// nowhere, so reading there is an error of the row, and the row can be replaced
+// and removed like any other.
+var lostSegment = tine.SegmentID{}
+
+// isLost reports that a repair has marked the extent.
+func isLost(x record.Extent) bool { return x.Segment == lostSegment }

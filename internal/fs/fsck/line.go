@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sort"
 
+	"tine.dev/tine/internal/fs/fsck/rowform"
 	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/tine"
@@ -25,7 +26,7 @@ type one struct {
 	xs      []record.Extent
 }
 
-func (o *one) tomb() bool { return isTombstone(o.val) }
+func (o *one) tomb() bool { return rowform.IsTombstone(o.val) }
 
 // full is the key of the version.
 func (r *row) full(o *one) []byte { return record.Key(r.line.rec.Strata[o.stratum], r.key, o.birth) }
@@ -42,15 +43,15 @@ func (w *world) checkLine(l *line) error {
 		w.rep.Stats.Rows += int64(len(m.vers))
 		l.rows += int64(len(m.vers))
 		r := &row{line: l, key: record.Logical(m.key)}
-		good, known := shape(r.key)
+		good, known := rowform.Shape(r.key)
 		for _, v := range m.vers {
 			o := one{birth: v.birth, stratum: len(l.rec.Strata) - 1 - v.source, val: m.value(v)}
 			switch {
 			case !known:
 				w.add("R009", place{line: l, key: r.full(&o)}, "table %#x", byte(r.key.Table()))
-			case !good || !fileTable(r.key.Table()):
+			case !good || !rowform.FileTable(r.key.Table()):
 				key := r.full(&o)
-				w.add("R001", place{line: l, key: key}, "a %s row with a key of %d bytes", tableName(r.key.Table()), len(key))
+				w.add("R001", place{line: l, key: key}, "a %s row with a key of %d bytes", rowform.TableName(r.key.Table()), len(key))
 				w.mendIn(l.tree, func(f *repairer) { f.batchDelete(key, "removed it") })
 			default:
 				r.vers = append(r.vers, o)
@@ -102,13 +103,13 @@ func (w *world) checkOrder(r *row) {
 		here := place{line: r.line, key: r.full(a)}
 		switch {
 		case a.birth == b.birth:
-			w.add("R007", here, "the %s row born at %s stands in strata %d and %d", tableName(r.key.Table()), a.birth, a.stratum, b.stratum)
+			w.add("R007", here, "the %s row born at %s stands in strata %d and %d", rowform.TableName(r.key.Table()), a.birth, a.stratum, b.stratum)
 			key := r.full(a)
 			w.mendIn(r.line.tree, func(f *repairer) { f.batchDelete(key, "removed it") })
 			r.vers = slices.Delete(r.vers, i-1, i)
 			continue
 		case a.stratum > b.stratum:
-			w.add("R008", here, "the %s row born at %s hides the one born at %s", tableName(r.key.Table()), a.birth, b.birth)
+			w.add("R008", here, "the %s row born at %s hides the one born at %s", rowform.TableName(r.key.Table()), a.birth, b.birth)
 			from, to, val := r.full(b), record.Key(r.line.rec.Strata[a.stratum], r.key, b.birth), slices.Clone(b.val)
 			w.mendIn(r.line.tree, func(f *repairer) { f.batchMove(from, to, val) })
 		}
@@ -121,7 +122,7 @@ func (w *world) checkVersion(r *row, o *one) {
 	l := r.line
 	if !l.tree.broken && (o.birth < l.rec.First || o.birth > l.rec.Epoch) {
 		w.add("R006", place{line: l, key: r.full(o)}, "the %s row was born at %s; timeline %s has %s to %s",
-			tableName(r.key.Table()), o.birth, l.id, l.rec.First, l.rec.Epoch)
+			rowform.TableName(r.key.Table()), o.birth, l.id, l.rec.First, l.rec.Epoch)
 		if birth := o.birth; birth > l.rec.Epoch && birth < tine.Head {
 			w.mendIn(r.line.tree, func(f *repairer) { f.raiseEpoch(l, birth) })
 		}
@@ -129,7 +130,7 @@ func (w *world) checkVersion(r *row, o *one) {
 	if o.tomb() {
 		return
 	}
-	if o.err = decodes(r.key.Table(), o.val); o.err != nil {
+	if o.err = rowform.Decodes(r.key.Table(), o.val); o.err != nil {
 		w.undecodableVersion(r, o)
 		return
 	}
@@ -148,7 +149,7 @@ func (w *world) undecodableVersion(r *row, o *one) {
 		w.add("R003", here, "%v", o.err)
 		return
 	}
-	w.add("R002", here, "the %s row born at %s: %v", tableName(r.key.Table()), o.birth, o.err)
+	w.add("R002", here, "the %s row born at %s: %v", rowform.TableName(r.key.Table()), o.birth, o.err)
 	if r.key.Table() == record.TableChunk {
 		w.mendIn(r.line.tree, func(f *repairer) { f.loseChunk(r, o) })
 	} else if o.birth > r.line.floor() {
@@ -270,7 +271,7 @@ func (w *world) checkNeeded(r *row) {
 			continue // who holds what is in doubt
 		}
 		key := r.full(o)
-		w.add("L001", place{line: l, key: key}, "a %s row born at %s", tableName(r.key.Table()), o.birth)
+		w.add("L001", place{line: l, key: key}, "a %s row born at %s", rowform.TableName(r.key.Table()), o.birth)
 		w.mendIn(r.line.tree, func(f *repairer) { f.freeVersion(r, o) })
 	}
 	if lowest := &r.vers[0]; lowest.tomb() && l.tasks == 0 && !l.unheld && !l.tree.broken {
@@ -284,7 +285,7 @@ func (w *world) checkNeeded(r *row) {
 		}
 		if !below {
 			key := r.full(lowest)
-			w.add("L002", place{line: l, key: key}, "of a %s row, born at %s", tableName(r.key.Table()), lowest.birth)
+			w.add("L002", place{line: l, key: key}, "of a %s row, born at %s", rowform.TableName(r.key.Table()), lowest.birth)
 			w.mendIn(r.line.tree, func(f *repairer) { f.batchDelete(key, "removed it") })
 		}
 	}

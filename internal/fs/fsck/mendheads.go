@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"tine.dev/tine/internal/fs/fsck/rowform"
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/tine"
 )
@@ -84,7 +85,7 @@ func (h *head) fix(ino tine.Ino) *fix {
 // load reads all rows that the head shows.
 func (h *head) load() error {
 	return h.r.w.eachIn(h.v, "", func(k record.Logical, val []byte) bool {
-		if !fileTable(k.Table()) {
+		if !rowform.FileTable(k.Table()) {
 			return true
 		}
 		h.old[k] = nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"tine.dev/tine/internal/fs/fsck/rowform"
 	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/tine"
@@ -155,10 +156,10 @@ func (w *world) unclaimed() []tine.StratumID {
 
 // mendEpochs makes a line's epochs agree with its branch and its pins.
 func (r *repairer) mendEpochs(l *line) {
-	if l.parent == nil && l.rec.Parent.IsZero() {
-		l.rec.Branch = 0
+	if l.rec.First != l.rec.Branch+1 || l.rec.Parent.IsZero() && l.rec.Branch != 0 {
+		r.mendBranch(l)
+		return // its parent's pins are known by the next round only
 	}
-	l.rec.First = l.rec.Branch + 1
 	if l.rec.Epoch >= tine.Head {
 		l.rec.Epoch = l.rec.First
 	}
@@ -167,6 +168,29 @@ func (r *repairer) mendEpochs(l *line) {
 		if p != tine.Head {
 			l.rec.Epoch = max(l.rec.Epoch, p+1)
 		}
+	}
+	r.writeLine(l, "set them")
+}
+
+// mendBranch decides which of two numbers is wrong: where a line branches off, or
+// where it starts. Rows born before the start, and a branch that the parent has
+// not reached, tell.
+func (r *repairer) mendBranch(l *line) {
+	lo := tine.Head
+	for _, s := range l.rec.Strata {
+		b, _, err := r.w.births(s)
+		if err != nil {
+			return
+		}
+		lo = min(lo, b)
+	}
+	switch {
+	case l.rec.Parent.IsZero():
+		l.rec.Branch, l.rec.First = 0, 1
+	case l.rec.First > 0 && (lo <= l.rec.Branch || l.parent != nil && l.rec.Branch >= l.parent.rec.Epoch):
+		l.rec.Branch = l.rec.First - 1
+	default:
+		l.rec.First = l.rec.Branch + 1
 	}
 	r.writeLine(l, "set them")
 }
@@ -197,7 +221,7 @@ func (r *repairer) writeLine(l *line, done string) {
 // mendLost deals with records that do not decode.
 func (r *repairer) mendLost(t *tree) {
 	for _, x := range t.lost {
-		r.w.last = Finding{Code: "T012", What: "a " + tableName(x.table) + " record"}
+		r.w.last = Finding{Code: "T012", What: "a " + rowform.TableName(x.table) + " record"}
 		switch x.table {
 		case record.TableCheckpoint, record.TableTask, record.TableLog, record.TablePiece:
 			r.plan(stageRecords, "dropped it", del(x.key))

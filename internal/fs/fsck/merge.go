@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 
+	"tine.dev/tine/internal/fs/fsck/rowform"
 	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/tine"
@@ -157,7 +158,7 @@ func (w *world) raw(v view, l record.Logical) (val []byte, birth tine.Epoch, ok 
 // lookup finds what a view shows of a row. The value is a copy.
 func (w *world) lookup(v view, l record.Logical) (val []byte, birth tine.Epoch, ok bool, err error) {
 	val, birth, ok, err = w.raw(v, l)
-	if ok && isTombstone(val) {
+	if ok && rowform.IsTombstone(val) {
 		return nil, birth, false, err
 	}
 	return val, birth, ok, err
@@ -174,7 +175,7 @@ func (w *world) eachIn(v view, p record.Logical, fn func(record.Logical, []byte)
 	for m.next() {
 		val := m.value(m.vers[0])
 		l := record.Logical(m.key)
-		if good, _ := shape(l); !good || isTombstone(val) {
+		if good, _ := rowform.Shape(l); !good || rowform.IsTombstone(val) {
 			continue
 		}
 		if !fn(l, val) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"tine.dev/tine/internal/fs/fsck/rowform"
 	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/kv/mem"
 	"tine.dev/tine/internal/fs/record"
@@ -143,7 +144,7 @@ func FuzzRows(f *testing.F) {
 			t.Log(err)
 		}
 		for _, r := range allRows(t, rows) {
-			Describe(r.key, r.val)
+			rowform.Describe(r.key, r.val)
 		}
 		done, err := Repair(Options{Rows: rows}, testTime())
 		if err != nil && tine.KindOf(err) != tine.KindVersion {

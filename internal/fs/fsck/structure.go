@@ -208,6 +208,18 @@ func (t *tree) connectSegments(w *world) {
 	}
 }
 
+// doubted reports that a pin is held by children only of which it is not clear
+// where they branch off.
+func (l *line) doubted(p tine.Epoch) bool {
+	n := 0
+	for _, c := range l.children {
+		if c.rec.Branch == p && c.rec.First != p+1 {
+			n++
+		}
+	}
+	return n == l.holds[p]
+}
+
 // checkEpochs checks the line's epochs against its pins, and whether anything
 // holds it.
 func (l *line) checkEpochs(w *world) {
@@ -222,7 +234,7 @@ func (l *line) checkEpochs(w *world) {
 		case p < l.rec.First:
 			w.add("T007", here, "%d hold %s; timeline %s starts at %s", l.holds[p], p, l.id, l.rec.First)
 			l.tree.broken = true
-		case p >= l.rec.Epoch:
+		case p >= l.rec.Epoch && !l.doubted(p):
 			w.add("T013", here, "%d hold %s, which timeline %s still writes: it is at %s", l.holds[p], p, l.id, l.rec.Epoch)
 			w.mend(func(r *repairer) { r.mendEpochs(l) })
 		}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"tine.dev/tine/internal/fs/fsck/rowform"
 	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/tine"
@@ -326,7 +327,7 @@ func (w *world) unlinked(hops []hop) (map[tine.Ino]bool, error) {
 	out := map[tine.Ino]bool{}
 	for m.next() {
 		newest := slices.MaxFunc(m.vers, func(a, b version) int { return cmp.Compare(a.birth, b.birth) })
-		if !isTombstone(m.value(newest)) {
+		if !rowform.IsTombstone(m.value(newest)) {
 			out[record.Logical(m.key).Ino()] = true
 		}
 	}

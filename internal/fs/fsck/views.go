@@ -1,6 +1,7 @@
 package fsck
 
 import (
+	"tine.dev/tine/internal/fs/fsck/rowform"
 	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/tine"
@@ -84,11 +85,11 @@ func (p *pass) run() (*ledger, error) {
 		p.w.rep.tick("file systems", "rows", 1)
 		p.w.rep.Stats.ViewRows++
 		l := record.Logical(m.key)
-		if good, _ := shape(l); !good || !fileTable(l.Table()) {
+		if good, _ := rowform.Shape(l); !good || !rowform.FileTable(l.Table()) {
 			continue
 		}
 		after := m.value(m.vers[0])
-		if isTombstone(after) {
+		if rowform.IsTombstone(after) {
 			after = nil
 		}
 		var before []byte

@@ -22,6 +22,7 @@ type Disk struct {
 	gen   uint32                       // grows when the head is exchanged
 	quota atomic.Pointer[record.Quota] // rec.Quota, for the head's operations; nil: none
 	inUse int                          // attachments; guarded by tree.mu
+	gone  bool                         // purged, or promoted onto another; guarded by tree.mu
 
 	checkpoints map[string]*checkpoint // by name; guarded by tree.mu
 	autos       []*checkpoint          // the automatic ones, oldest first; guarded by tree.mu
@@ -182,8 +183,23 @@ func (d *Disk) Rename(ctx context.Context, name string, a Actor) error {
 	return s.wait(ctx, e)
 }
 
-// living refuses disks that were removed meanwhile; t.mu is held.
+// exists refuses disks that were purged or promoted since they were found by
+// their name; t.mu is held.
+func (d *Disk) exists() error {
+	if d.gone {
+		return tine.Errorf(tine.KindNotFound, "disk %q has just been purged or promoted", d.rec.Name).
+			WithHint("`tine disk ls` lists the disks")
+	}
+	return nil
+}
+
+// living refuses disks that were removed meanwhile; t.mu is held. Whatever
+// changes a disk or makes something of it asks first, for it was found by its
+// name without t.mu.
 func (d *Disk) living() error {
+	if err := d.exists(); err != nil {
+		return err
+	}
 	if d.rec.Deleted != 0 {
 		return tine.Errorf(tine.KindNotFound, "disk %q has been removed", d.rec.Name).
 			WithHint("`tine disk undelete %s` brings it back", d.rec.Name)
@@ -222,9 +238,9 @@ func (d *Disk) remove(ctx context.Context, purge bool, a Actor, wanted func() bo
 	if err := t.ensure(); err != nil {
 		return err
 	}
-	if !slices.Contains(t.disks, d) {
+	if err := d.exists(); err != nil {
 		t.mu.Unlock()
-		return tine.Errorf(tine.KindNotFound, "disk %q has just been purged or promoted", d.rec.Name)
+		return err
 	}
 	if !wanted() {
 		t.mu.Unlock()
@@ -287,18 +303,19 @@ func (t *tree) purge(r *rows, d *Disk) *step {
 	l.kick()
 	l.setHead(nil)
 	l.mu.Unlock()
-	t.delDisk(r, d)
-	for i, x := range t.disks {
-		if x == d {
-			t.disks = append(t.disks[:i:i], t.disks[i+1:]...)
-			break
-		}
-	}
+	t.forgetDisk(r, d)
 	for _, c := range d.checkpoints {
 		t.dropCheckpoint(r, d, c)
 	}
 	t.addTask(r, record.TaskDrop, l, tine.Head)
 	return t.commit(r, last)
+}
+
+// forgetDisk takes a disk out of the tree; t.mu is held.
+func (t *tree) forgetDisk(r *rows, d *Disk) {
+	d.gone = true
+	t.delDisk(r, d)
+	t.disks = slices.DeleteFunc(t.disks, func(x *Disk) bool { return x == d })
 }
 
 // Undelete brings back the newest removed disk of that name.
@@ -327,9 +344,9 @@ func (e *Engine) Undelete(ctx context.Context, tenant tine.TenantID, name string
 		e.mu.Unlock()
 		return nil, err
 	}
-	if !slices.Contains(t.disks, best) {
+	if err := best.exists(); err != nil {
 		t.mu.Unlock()
-		return nil, tine.Errorf(tine.KindNotFound, "removed disk %q has just been purged", name)
+		return nil, err
 	}
 	best.rec.Deleted = 0
 	r := newRows()

@@ -171,8 +171,8 @@ func (d *Disk) Promote(ctx context.Context, fork *Disk, force bool, a Actor) (un
 		return "", tine.Errorf(tine.KindInvalid, "a disk cannot be promoted onto itself")
 	}
 	if fork.tree != d.tree {
-		return "", tine.Errorf(tine.KindCrossDevice, "disk %q does not descend from the same root as %q", fork.rec.Name, d.rec.Name).
-			WithHint("promote a fork of %s, or copy the files", d.rec.Name)
+		return "", tine.Errorf(tine.KindCrossDevice, "the two disks do not descend from the same root").
+			WithHint("promote a fork of the disk, or copy the files")
 	}
 	s, undo, err := d.promote(fork, force, a)
 	if err != nil {
@@ -229,14 +229,7 @@ func (t *tree) retire(r *rows, d, fork *Disk) {
 		t.setCheckpoint(r, c)
 	}
 	fork.checkpoints = nil
-	t.delDisk(r, fork)
-	for i, x := range t.disks {
-		if x == fork {
-			t.disks = append(t.disks[:i:i], t.disks[i+1:]...)
-			break
-		}
-	}
-	fork.rec.Deleted = t.engine.now()
+	t.forgetDisk(r, fork)
 	e := t.engine
 	e.mu.Lock()
 	delete(e.names, diskName{t.rec.Tenant, fork.rec.Name})

@@ -1,4 +1,7 @@
-package fsck
+// Package rowform knows the form of every row: which keys and values a table can
+// have, and how to show them to people. It is the part of the checker that needs
+// to know nothing of how rows hang together.
+package rowform
 
 import (
 	"strings"
@@ -7,20 +10,20 @@ import (
 	"tine.dev/tine/internal/tine"
 )
 
-// isTombstone: the value of a deleted row.
-func isTombstone(v []byte) bool { return len(v) == 1 && v[0] == 0 }
+// IsTombstone: the value of a deleted row.
+func IsTombstone(v []byte) bool { return len(v) == 1 && v[0] == 0 }
 
-// fileTable reports that the table's rows belong to a stratum.
-func fileTable(t record.Table) bool { return t >= record.TableInode }
+// FileTable reports that the table's rows belong to a stratum.
+func FileTable(t record.Table) bool { return t >= record.TableInode }
 
-// tenantTable reports that the table's rows belong to a tenant.
-func tenantTable(t record.Table) bool {
+// TenantTable reports that the table's rows belong to a tenant.
+func TenantTable(t record.Table) bool {
 	return t == record.TableTree || t == record.TableDisk || t == record.TablePolicy
 }
 
-// shape says whether a key's logical part is as its table has it. known is
+// Shape says whether a key's logical part is as its table has it. known is
 // false for tables that this version does not know.
-func shape(l record.Logical) (good, known bool) {
+func Shape(l record.Logical) (good, known bool) {
 	switch l.Table() {
 	case record.TableTree, record.TableTimeline, record.TableCheckpoint, record.TableSegment, record.TableLive,
 		record.TableAlias, record.TableDisk, record.TablePolicy:
@@ -49,8 +52,8 @@ func endsInName(l record.Logical, from int) bool {
 	return strings.IndexByte(string(l[from:]), 0) == len(l)-from-1
 }
 
-// decodes returns why a value of the table cannot be read, or nil.
-func decodes(t record.Table, v []byte) error {
+// Decodes returns why a value of the table cannot be read, or nil.
+func Decodes(t record.Table, v []byte) error {
 	var err error
 	switch t {
 	case record.TableTree:
@@ -87,14 +90,14 @@ func decodes(t record.Table, v []byte) error {
 		_, err = record.DecodeCounters(v)
 	case record.TableXattr, record.TableLink, record.TableOrphan:
 		if len(v) == 0 || v[0] != 1 {
-			err = tine.Errorf(tine.KindCorrupt, "the %s row is damaged", tableName(t))
+			err = tine.Errorf(tine.KindCorrupt, "the %s row is damaged", TableName(t))
 		}
 	}
 	return err
 }
 
-// tableName is the table's name as it appears in messages.
-func tableName(t record.Table) string {
+// TableName is the table's name as it appears in messages.
+func TableName(t record.Table) string {
 	switch t {
 	case record.TableTree:
 		return "tree"
@@ -139,11 +142,3 @@ func tableName(t record.Table) string {
 	}
 	return "unknown"
 }
-
-// lostSegment is the segment that repair names where data is lost: it exists
-// nowhere, so reading there is an error of the row, and the row can be replaced
-// and removed like any other.
-var lostSegment = tine.SegmentID{}
-
-// isLost reports that a repair has marked the extent.
-func isLost(x record.Extent) bool { return x.Segment == lostSegment }

@@ -42,3 +42,22 @@ func TestOutgrownPresenceGoes(t *testing.T) {
 		t.Error("the filter is still there")
 	}
 }
+
+// TestEmptyStratumDeniesAll: one that nothing was written to says so, and what
+// is written to it is never denied.
+func TestEmptyStratumDeniesAll(t *testing.T) {
+	s := Empty(tine.StratumID{1}, maphash.MakeSeed())
+	for i := range 3000 {
+		k := record.InodeKey(tine.Ino(i))
+		if i == 0 && !s.Lacks(k) {
+			t.Error("it does not deny what it cannot have")
+		}
+		s.Note(k)
+		if s.Lacks(k) {
+			t.Fatalf("inode %d was noted and is denied", i)
+		}
+	}
+	if s.Filtered() {
+		t.Error("3,000 rows are more than its first filter can tell apart; it is still there")
+	}
+}

@@ -27,6 +27,18 @@ type Stratum struct {
 // New returns a stratum without a filter. It makes nothing in the store.
 func New(id tine.StratumID) *Stratum { return &Stratum{ID: id} }
 
+// Empty returns a stratum of which no row has been written anywhere, with a
+// filter that says so from the start: whatever is written to it is to be noted.
+func Empty(id tine.StratumID, seed maphash.Seed) *Stratum {
+	s := New(id)
+	s.filter.Store(newPresence(seed, firstRows))
+	return s
+}
+
+// firstRows is how many rows the filter of an empty stratum has room for: those
+// of a few changed files. It is made for every fork.
+const firstRows = 64
+
 // groupLen is the length of the prefix that all rows of one inode in one table
 // share: the table byte and the inode number.
 const groupLen = 9

@@ -12,15 +12,16 @@ import (
 // went on. An alias is a row of its own so that absorbing costs the same
 // whatever names the old line. It can go when nothing names it any more.
 
-// aliasSlack is how many aliases a tree may gather before it is looked through
-// for those that nothing names.
+// aliasSlack is how many aliases a tree may gather, besides as many again as the
+// last time were left, before it is looked through for those that nothing names:
+// looking reads the records of all checkpoints and segments.
 const aliasSlack = 64
 
 // pruneAliases removes the aliases that no record names any more, and points
 // the rows of the others straight at the line that they mean.
 func (t *tree) pruneAliases(ctx context.Context) error {
 	t.mu.Lock()
-	due := len(t.aliases) > t.aliasesKept+aliasSlack
+	due := len(t.aliases) > 2*t.aliasesKept+aliasSlack
 	t.mu.Unlock()
 	// Records under way name lines by the ids of the moment they were made at,
 	// so a moment is waited for at which none is.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/stratum"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -118,7 +119,7 @@ func (e *Engine) Create(ctx context.Context, tenant tine.TenantID, name string, 
 	t.loaded = true
 	t.mu.Lock()
 	l := t.newLine(tine.NewID[tine.TimelineID](now), nil, 0)
-	l.strata = newStrata(now)
+	l.strata = []*stratum.Stratum{stratum.New(tine.NewID[tine.StratumID](now))}
 	d := t.newDisk(name, l, now.UnixNano())
 	d.setQuota(q)
 	l.state.touched, l.state.written = true, true

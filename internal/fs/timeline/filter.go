@@ -11,11 +11,19 @@ import (
 // filterDepth is from how many strata on a path's are given filters.
 const filterDepth = 3
 
-// filterOne makes the filter of one stratum that deserves one and has none.
-func (t *tree) filterOne(context.Context) (bool, error) {
+// filterOne makes the filter of one stratum that deserves one and has none. A
+// promotion writes the first row of a line by a record, past the committer; so
+// the last record is waited for, or the filter could lack that row (I12).
+func (t *tree) filterOne(ctx context.Context) (bool, error) {
 	l, s := t.unfiltered()
 	if l == nil {
 		return false, nil
+	}
+	l.mu.RLock()
+	after := l.after
+	l.mu.RUnlock()
+	if err := after.wait(ctx, t.engine); err != nil {
+		return false, err
 	}
 	return true, l.exclusive(func() error { return l.makeFilter(s) })
 }
@@ -74,6 +82,9 @@ func (l *line) makeFilter(s *stratum.Stratum) error {
 	return err
 }
 
-func newStrata(now time.Time) []*stratum.Stratum {
-	return []*stratum.Stratum{stratum.New(tine.NewID[tine.StratumID](now))}
+// newStrata returns the strata of a line that is made empty. Their filters are
+// there from the start: most look-ups of a young line are of what it has not
+// touched.
+func (t *tree) newStrata(now time.Time) []*stratum.Stratum {
+	return []*stratum.Stratum{stratum.Empty(tine.NewID[tine.StratumID](now), t.engine.seed)}
 }

@@ -97,7 +97,7 @@ func (d *Disk) Fork(cp string, names []string, a Actor) ([]*Disk, Step, error) {
 	var ds []*Disk
 	for _, name := range names {
 		child := t.newLine(tine.NewID[tine.TimelineID](now), p.line, p.epoch)
-		child.strata = newStrata(now)
+		child.strata = t.newStrata(now)
 		p.line.adopt(child)
 		k := t.newDisk(name, child, now.UnixNano())
 		k.rec.Origin, k.rec.Forked = from, d.id

@@ -17,6 +17,7 @@ type janitor struct {
 	work   sync.Mutex // held while a piece of work runs
 	poke   chan struct{}
 	quit   chan struct{}
+	hurry  atomic.Int32 // callers that wait for all work to be done
 	once   sync.Once
 	wg     sync.WaitGroup
 }
@@ -118,6 +119,33 @@ func (p *pass) tidy(ctx context.Context) error {
 	return nil
 }
 
+// restShare is how many times as long as the copying of a segment took the
+// next one is put off, while nobody waits for it.
+const restShare = 3
+
+// rest lets the clients have the device for a while, and does what else comes
+// up meanwhile: repacking copies data and flushes it, a segment after another,
+// and none of it is urgent.
+func (p *pass) rest(ctx context.Context, worked time.Duration) error {
+	enough := time.NewTimer(restShare * worked)
+	defer enough.Stop()
+	for p.hurry.Load() == 0 && !p.engine.full.Load() {
+		select {
+		case <-enough.C:
+			return nil
+		case <-p.quit:
+			return nil
+		case <-ctx.Done():
+			return nil // the next step says so
+		case <-p.poke:
+			if err := p.tidy(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // stopped reports whether the work is to end: the engine closes, which is no
 // error, or the context is done.
 func (j *janitor) stopped(ctx context.Context) (bool, error) {
@@ -212,6 +240,9 @@ func (e *Engine) loadedTrees() []*tree {
 // Tidy runs background work until nothing is left to free, absorb, fold or
 // reap, and repacks every segment that has dead bytes.
 func (e *Engine) Tidy(ctx context.Context) error {
+	e.janitor.hurry.Add(1)
+	defer e.janitor.hurry.Add(-1)
+	e.janitor.wake() // it may be resting
 	err := e.janitor.run(ctx, true)
 	e.flights.wait()
 	return err

@@ -3,6 +3,7 @@ package timeline
 import (
 	"context"
 	"slices"
+	"time"
 
 	"tine.dev/tine/internal/fs/crashpoint"
 	"tine.dev/tine/internal/fs/record"
@@ -47,8 +48,7 @@ func (t *tree) candidates(thorough bool) map[*segInfo][]segment.Range {
 // are dead. What is dead is not tracked range by range, which would cost every
 // overwrite a row: one scan over the tree's chunk rows finds what is named, for
 // all candidates at once. Between two segments the pass does what else has come
-// up: copying takes seconds, and look-ups get dearer while lines wait to be
-// joined.
+// up, for look-ups get dearer while lines wait to be joined, and rests.
 func (t *tree) repack(ctx context.Context, p *pass, thorough bool) error {
 	found := t.candidates(thorough)
 	if len(found) == 0 {
@@ -61,10 +61,15 @@ func (t *tree) repack(ctx context.Context, p *pass, thorough bool) error {
 		if stop, err := p.stopped(ctx); stop {
 			return err
 		}
+		began := time.Now()
 		if err := t.repackOne(info, live); err != nil {
 			return err
 		}
+		worked := time.Since(began)
 		if err := p.tidy(ctx); err != nil {
+			return err
+		}
+		if err := p.rest(ctx, worked); err != nil {
 			return err
 		}
 	}

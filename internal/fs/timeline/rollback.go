@@ -56,7 +56,7 @@ func (d *Disk) rollback(target func() (*checkpoint, error), op string, a Actor) 
 	now := d.engine.Clock()
 	p := c.line.root()
 	n := t.newLine(tine.NewID[tine.TimelineID](now), p, c.rec.Epoch)
-	n.strata = newStrata(now)
+	n.strata = t.newStrata(now)
 	r := newRows()
 	p.adopt(n)
 	t.setTimeline(r, n)
@@ -157,7 +157,9 @@ func (l *line) raiseNumbers(ino tine.Ino, cookie uint64) error {
 // firstCounters puts a new line's counters into the record that makes the line:
 // it has no commit of its own before. line.mu is held.
 func (l *line) firstCounters(r *rows) {
-	r.set(record.Key(l.strata[0].ID, record.TableKey(record.TableCounters), l.epoch), l.counters.Append(nil))
+	k := record.TableKey(record.TableCounters)
+	l.strata[0].Note(k)
+	r.set(record.Key(l.strata[0].ID, k, l.epoch), l.counters.Append(nil))
 	l.counters.dirty, l.counters.at = false, Found{Kind: Value, Birth: l.epoch}
 	l.state.touched, l.state.written = true, true
 	l.state.stored.Store(true)

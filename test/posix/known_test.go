@@ -30,19 +30,6 @@ var known = []flaw{
 		cases:     []string{"rename/at once: a name that is replaced again and again is never absent"},
 	},
 	{
-		what:     "link, rename and setxattr are taken without room for them, and only fsync tells",
-		variants: []string{"full"},
-		cases: []string{
-			"link/ENOSPC on a full file system", "setxattr/ENOSPC on a full file system",
-			"rename/ENOSPC into a directory that cannot grow, on a full file system",
-		},
-	},
-	{
-		what:     "fallocate promises space that there is not",
-		variants: []string{"full"},
-		cases:    []string{"fallocate/ENOSPC more than there is"},
-	},
-	{
 		what:     "with a write-back cache the kernel alone knows where data is, how much of it and up to where it may be",
 		variants: []string{"write-back"},
 		cases: []string{

@@ -22,6 +22,9 @@ const (
 
 // OpenDir opens a directory for reading.
 func (fs *fileSystem) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	if fs.stale(in.NodeId) {
+		return statusStale
+	}
 	n := fs.ids.node(in.NodeId)
 	gen := n.Gen
 	if gen == 0 {

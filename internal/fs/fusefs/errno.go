@@ -45,6 +45,9 @@ var errnos = [tine.NumKinds]syscall.Errno{
 	tine.KindTooLarge:     syscall.E2BIG,
 }
 
+// statusStale makes the kernel look again where a path leads.
+const statusStale = fuse.Status(syscall.ESTALE)
+
 // Errno returns the errno that a program sees for err, and 0 for nil.
 func Errno(err error) syscall.Errno {
 	if err == nil {

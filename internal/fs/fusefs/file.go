@@ -19,7 +19,7 @@ func (fs *fileSystem) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, 
 		f, a, n, err = fs.s.Create(c, fs.ids.node(in.NodeId), name, in.Mode&^syscall.S_IFMT, in.Flags&syscall.O_EXCL != 0)
 	}
 	if err != nil {
-		return fs.status("create", in.NodeId, err)
+		return fs.statusIn("create", in.NodeId, err)
 	}
 	if in.Flags&syscall.O_TRUNC != 0 && a.Size > 0 {
 		// Another session was quicker to make it; the kernel thinks it new.
@@ -38,7 +38,7 @@ func (fs *fileSystem) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, 
 func (fs *fileSystem) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
 	f, a, n, err := fs.s.Tmpfile(credFor(&in.InHeader, in.Mode, in.Umask), fs.ids.node(in.NodeId), in.Mode&^syscall.S_IFMT)
 	if err != nil {
-		return fs.status("tmpfile", in.NodeId, err)
+		return fs.statusIn("tmpfile", in.NodeId, err)
 	}
 	return fs.created(f, &a, n, in.Flags, out)
 }
@@ -68,6 +68,9 @@ func (fs *fileSystem) bypassesCache(flags uint32) bool {
 
 // Open opens a regular file.
 func (fs *fileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	if fs.stale(in.NodeId) {
+		return statusStale
+	}
 	f, err := fs.s.Open(fs.ids.node(in.NodeId))
 	if err != nil {
 		return fs.status("open", in.NodeId, err)

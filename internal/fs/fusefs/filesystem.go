@@ -76,8 +76,8 @@ func (fs *fileSystem) Lookup(_ <-chan struct{}, in *fuse.InHeader, name string, 
 	if err == nil {
 		return fuse.OK
 	}
-	if Errno(err) != syscall.ENOENT {
-		return fs.status("lookup", in.NodeId, err)
+	if status := fs.statusIn("lookup", in.NodeId, err); status != fuse.ENOENT {
+		return status
 	}
 	absent := fs.timeouts().absent
 	if absent == 0 {
@@ -156,6 +156,9 @@ func (fs *fileSystem) roomAgain(err error) bool {
 // GetAttr is stat(2). The node is asked for even when a handle is given: the
 // volume answers for an inode as long as a handle is open.
 func (fs *fileSystem) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	if fs.stale(in.NodeId) {
+		return statusStale
+	}
 	before := fs.plain.before()
 	a, err := fs.s.GetAttr(fs.ids.node(in.NodeId))
 	if err != nil {
@@ -202,6 +205,9 @@ func fillStatx(a *volume.Attr, out *fuse.Statx) {
 // SetAttr is chmod, chown, utimensat, truncate and ftruncate, or several of
 // them in one request. Who may do what has been decided by the kernel.
 func (fs *fileSystem) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+	if fs.stale(in.NodeId) {
+		return statusStale
+	}
 	n := fs.ids.node(in.NodeId)
 	change := attrChange(in)
 	if in.Valid&^uint32(fuse.FATTR_FH|fuse.FATTR_LOCKOWNER|fuse.FATTR_CTIME) == 0 {

@@ -51,6 +51,9 @@ func startUserServer(t testing.TB, fuseConf string, setup ...string) *server {
 // the host, one with what takes the place of /etc/fuse.conf and /dev/fuse, and
 // words that ask for more.
 func helperServeUser(args []string) error {
+	if err := dropCopies(); err != nil {
+		return err
+	}
 	for _, over := range []string{"/etc/fuse.conf", "/dev/fuse"} {
 		if err := unix.Mount(filepath.Join(args[1], filepath.Base(over)), over, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("mount over %s: %w", over, err)
@@ -81,6 +84,23 @@ func helperServeUser(args []string) error {
 		return err
 	}
 	return helperServe(args[:1])
+}
+
+// dropCopies takes the copies of other servers' mounts out of the new mount
+// namespace, which would keep those from ending.
+func dropCopies() error {
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(table)) {
+		if fields := strings.Fields(line); strings.Contains(line, " - fuse.tine ") {
+			if err := unix.Unmount(fields[4], unix.MNT_DETACH); err != nil {
+				return fmt.Errorf("let go of %s: %w", fields[4], err)
+			}
+		}
+	}
+	return nil
 }
 
 func becomeOrdinary() error {

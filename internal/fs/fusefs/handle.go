@@ -89,6 +89,13 @@ func (h *handles[T]) remove(fh uint64) *T {
 	return v
 }
 
+// some reports whether anything that is open is such.
+func (h *handles[T]) some(such func(*T) bool) bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return slices.ContainsFunc(h.slots, func(v *T) bool { return v != nil && such(v) })
+}
+
 // all returns what is open now.
 func (h *handles[T]) all() []*T {
 	h.mu.RLock()

@@ -4,6 +4,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
@@ -39,6 +40,7 @@ func inoOf(id uint64) uint64 { return id & uint64(tine.MaxIno) }
 type nodeIDs struct {
 	current atomic.Pointer[generation]
 	counts  [countShards]countShard
+	begun   time.Time
 
 	mu     sync.Mutex // guards the fields below and changes of current
 	bySlot map[uint16]*generation
@@ -50,7 +52,13 @@ const countShards = 64
 // countShard counts the holds of a part of the nodes.
 type countShard struct {
 	mu    sync.Mutex
-	holds map[uint64]uint64 // by node id; absent is 0
+	holds map[uint64]hold // by node id
+}
+
+// hold is what the kernel has been given of a node and not forgotten.
+type hold struct {
+	count uint32
+	last  uint32 // when it was given last: milliseconds since the mount
 }
 
 // shard spreads neighbouring inode numbers over all shards.
@@ -64,7 +72,7 @@ type generation struct {
 }
 
 func newNodeIDs(gen uint32) *nodeIDs {
-	t := &nodeIDs{bySlot: make(map[uint16]*generation), next: 1}
+	t := &nodeIDs{begun: time.Now(), bySlot: make(map[uint16]*generation), next: 1}
 	t.current.Store(&generation{})
 	t.start(gen)
 	return t
@@ -91,11 +99,13 @@ func (t *nodeIDs) hold(n volume.Node) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.holds == nil {
-		s.holds = make(map[uint64]uint64)
+		s.holds = make(map[uint64]hold)
 	}
-	s.holds[id]++
+	s.holds[id] = hold{s.holds[id].count + 1, t.millis(time.Now())}
 	return id
 }
+
+func (t *nodeIDs) millis(at time.Time) uint32 { return uint32(at.Sub(t.begun).Milliseconds()) }
 
 // forget takes back count holds, and reports whether none is left.
 func (t *nodeIDs) forget(id, count uint64) (last bool) {
@@ -104,11 +114,12 @@ func (t *nodeIDs) forget(id, count uint64) (last bool) {
 	}
 	s := t.shard(id)
 	s.mu.Lock()
-	last = s.holds[id] <= count
-	if last {
+	h := s.holds[id]
+	if last = uint64(h.count) <= count; last {
 		delete(s.holds, id)
 	} else {
-		s.holds[id] -= count
+		h.count -= uint32(count)
+		s.holds[id] = h
 	}
 	s.mu.Unlock()
 	if g := t.slot(uint16(id >> inoBits)); g != nil {
@@ -123,7 +134,16 @@ func (t *nodeIDs) holds(n volume.Node) bool {
 	s := t.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.holds[id] > 0
+	return s.holds[id].count > 0
+}
+
+// given reports whether the kernel was given the node for the last time not
+// longer than within before at. The counts of milliseconds may go round.
+func (t *nodeIDs) given(id uint64, at time.Time, within time.Duration) bool {
+	s := t.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int32(t.millis(at)-s.holds[id].last) <= int32(within.Milliseconds())
 }
 
 // node returns what an id names. The root is the root of whichever

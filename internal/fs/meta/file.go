@@ -291,8 +291,9 @@ func (t *txn) discardInline(n *node, from, to int64) error {
 }
 
 // Allocate is fallocate(2) for the modes that a kernel forwards. Space is
-// elastic, so allocating reserves nothing; it only sets the size.
-func (v View) Allocate(c Cred, ino tine.Ino, mode uint32, off, length int64) error {
+// elastic, so allocating reserves nothing and only sets the size; but what is
+// beyond the free bytes that the device has now is refused.
+func (v View) Allocate(c Cred, ino tine.Ino, mode uint32, off, length, free int64) error {
 	if off < 0 || length <= 0 {
 		return tine.ErrInvalid
 	}
@@ -310,6 +311,9 @@ func (v View) Allocate(c Cred, ino tine.Ino, mode uint32, off, length int64) err
 		}
 		if n.Mode&modeType != modeRegular {
 			return tine.ErrInvalid
+		}
+		if mode&FallocPunchHole == 0 && length-n.Bytes > free {
+			return tine.ErrNoSpace
 		}
 		if err := t.admitAllocate(n, mode, off, off+length); err != nil {
 			return err

@@ -170,6 +170,9 @@ func (v View) Link(ino, parent tine.Ino, name string) (a Attr, err error) {
 	if err := checkName(name); err != nil {
 		return a, err
 	}
+	if v.Full() {
+		return a, tine.ErrNoSpace
+	}
 	err = v.change(func(t *txn) error {
 		n, err := t.inode(ino)
 		if err != nil {

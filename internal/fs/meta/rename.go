@@ -30,6 +30,7 @@ func (v View) Rename(c Cred, parent tine.Ino, name string, newParent tine.Ino, n
 			return 0, 0, tine.Errorf(tine.KindBusy, "%q cannot be renamed", s)
 		}
 	}
+	full := v.Full()
 	err = v.change(func(t *txn) error {
 		m := &renaming{name: name, as: newName, keep: keep}
 		if err := m.find(t, parent, newParent); err != nil {
@@ -40,6 +41,9 @@ func (v View) Rename(c Cred, parent tine.Ino, name string, newParent tine.Ino, n
 		}
 		if err := m.check(t, flags); err != nil {
 			return err
+		}
+		if full && m.old == nil {
+			return tine.ErrNoSpace
 		}
 		moved = m.moved.ino
 		if m.old != nil {

@@ -42,6 +42,8 @@ func (v View) SetXattr(c Cred, ino tine.Ino, name string, value []byte, flags ui
 		return tine.ErrTooLarge
 	case flags&^(XattrCreate|XattrReplace) != 0:
 		return tine.ErrInvalid
+	case v.Full():
+		return tine.ErrNoSpace
 	}
 	return v.change(func(t *txn) error {
 		n, err := t.inode(ino)

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"math"
 	"sync"
 
 	"tine.dev/tine/internal/fs/meta"
@@ -154,8 +155,12 @@ func (f *File) Fsync(ctx context.Context, _ bool) error { return f.s.commit(ctx,
 
 // Allocate is fallocate(2).
 func (f *File) Allocate(mode uint32, off, length int64) error {
+	free := f.s.host.freeBytes()
+	if free == unknownFree {
+		free = math.MaxInt64
+	}
 	return f.s.alter(OpAllocate, f.n, func(v meta.View, _ uint32) error {
-		return v.Allocate(Cred{}, f.n.Ino, mode, off, length)
+		return v.Allocate(Cred{}, f.n.Ino, mode, off, length, free)
 	}, Invalidation{Kind: InvalidData, Node: f.n, Off: off, Len: length})
 }
 

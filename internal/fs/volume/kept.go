@@ -19,9 +19,15 @@ type kept struct {
 	count atomic.Int64 // of nodes and leaving, so that most calls need no lock
 
 	mu      sync.Mutex
-	nodes   map[Node]time.Time // since when
-	leaving int                // forgotten, but not yet let go
-	gone    chan struct{}      // closed when one has gone; nil if nobody waits
+	nodes   map[Node]removal
+	leaving int           // forgotten, but not yet let go
+	gone    chan struct{} // closed when one has gone; nil if nobody waits
+}
+
+// removal is how an inode has lost its last name.
+type removal struct {
+	at  time.Time
+	own bool // through this session
 }
 
 // change runs f under the lock.
@@ -32,12 +38,12 @@ func (k *kept) change(f func()) {
 	k.count.Store(int64(len(k.nodes) + k.leaving))
 }
 
-func (k *kept) add(n Node) {
+func (k *kept) add(n Node, own bool) {
 	k.change(func() {
 		if k.nodes == nil {
-			k.nodes = make(map[Node]time.Time)
+			k.nodes = make(map[Node]removal)
 		}
-		k.nodes[n] = time.Now()
+		k.nodes[n] = removal{time.Now(), own}
 	})
 }
 
@@ -89,8 +95,8 @@ func (k *kept) youngest(limit time.Duration) (left time.Duration, gone <-chan st
 	if k.leaving > 0 {
 		left = limit
 	}
-	for _, since := range k.nodes {
-		left = max(left, limit-time.Since(since))
+	for _, r := range k.nodes {
+		left = max(left, limit-time.Since(r.at))
 	}
 	if k.gone == nil {
 		k.gone = make(chan struct{})
@@ -99,10 +105,10 @@ func (k *kept) youngest(limit time.Duration) (left time.Duration, gone <-chan st
 }
 
 // keep lets the sessions of the disk keep what loses its last name in
-// generation gen. A session notes the inode before its client is asked whether
+// generation gen through one of them. A session notes the inode before its client is asked whether
 // it knows it, so that a Forget beside it is never missed; if one has come
 // between the two, it will close the handle that is then counted.
-func (b *hub) keep(gen uint32) meta.Keep {
+func (b *hub) keep(from *Session, gen uint32) meta.Keep {
 	return func(ino tine.Ino) (handles int) {
 		n := Node{gen, ino}
 		b.mu.Lock()
@@ -111,7 +117,7 @@ func (b *hub) keep(gen uint32) meta.Keep {
 			if s.knows == nil {
 				continue
 			}
-			s.kept.add(n)
+			s.kept.add(n, s == from)
 			if s.knows(n) || !s.kept.withdraw(n) {
 				handles++
 			}
@@ -135,23 +141,39 @@ func (s *Session) letGo(n Node) {
 	_ = s.look(OpClose, n, func(v meta.View, _ uint32) error { return v.Close(n.Ino) })
 }
 
+// RemovedByOthers returns when an inode that the client still knows has lost its
+// last name through another session; ok is false if it has not.
+func (s *Session) RemovedByOthers(n Node) (at time.Time, ok bool) {
+	if s.kept.count.Load() == 0 {
+		return at, false
+	}
+	s.kept.mu.Lock()
+	defer s.kept.mu.Unlock()
+	r, ok := s.kept.nodes[n]
+	return r.at, ok && !r.own
+}
+
 // AwaitForgotten waits for the client to forget what has lost its last name
 // within the last moments, and reports whether there was anything: what the
 // removal of a file frees is free when the client has forgotten the file, a
 // moment after the removal has returned.
 func (s *Session) AwaitForgotten() bool {
 	const moments = 50 * time.Millisecond
+	if s.kept.count.Load() == 0 {
+		return false
+	}
+	// Not for longer: what is let go may itself wait for room.
+	end := time.NewTimer(moments)
+	defer end.Stop()
 	for waited := false; ; waited = true {
-		if s.kept.count.Load() == 0 {
-			return waited
-		}
 		left, gone := s.kept.youngest(moments)
 		if left <= 0 {
 			return waited
 		}
 		select {
 		case <-gone:
-		case <-time.After(left):
+		case <-end.C:
+			return true
 		}
 	}
 }

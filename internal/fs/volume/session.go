@@ -253,7 +253,7 @@ func (s *Session) remove(op Op, parent Node, name string, fn func(meta.View, tin
 	var gone Node
 	err := s.alter(op, parent, func(v meta.View, gen uint32) (err error) {
 		gone.Gen = gen
-		gone.Ino, err = fn(v, parent.Ino, name, s.hub.keep(gen))
+		gone.Ino, err = fn(v, parent.Ino, name, s.hub.keep(s, gen))
 		return err
 	}, attrOf(parent), entryOf(parent, name))
 	if err == nil {
@@ -270,7 +270,7 @@ func (s *Session) Rename(c Cred, parent Node, name string, newParent Node, newNa
 	var moved, old Node
 	err := s.alter(OpRename, parent, func(v meta.View, gen uint32) (err error) {
 		moved.Gen, old.Gen = gen, gen
-		moved.Ino, old.Ino, err = v.Rename(c, parent.Ino, name, newParent.Ino, newName, flags, s.hub.keep(gen))
+		moved.Ino, old.Ino, err = v.Rename(c, parent.Ino, name, newParent.Ino, newName, flags, s.hub.keep(s, gen))
 		return err
 	}, attrOf(parent), attrOf(newParent), entryOf(parent, name), entryOf(newParent, newName))
 	for _, n := range []Node{moved, old} {

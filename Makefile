@@ -48,12 +48,12 @@ build:
 	@echo "built $(BIN) $$($(BIN) version | head -n 1)"
 
 test:
-	.ci/setup fuse sqlite3 node
+	.ci/setup fuse fuse3 sqlite3 node
 	.ci/gotest -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) $(PKGS)
 
 # The race detector is written in C++ and needs cgo to be linked in.
 race:
-	.ci/setup fuse gcc
+	.ci/setup fuse fuse3 gcc
 	CGO_ENABLED=1 .ci/gotest -race -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) $(RACE_PKGS) $(RACE_FLAGS)
 
 # go test fuzzes one target of one package a run.
@@ -98,7 +98,7 @@ prove-crash:
 # The long form of the suite in test/NAME. Each suite says with -h what can be
 # set: make prove-scale PROVE_FLAGS=-files=100000
 prove-%:
-	.ci/setup fuse sqlite3 node gcc
+	.ci/setup fuse fuse3 sqlite3 node gcc
 	$(GO) test -v -count=1 -timeout $(PROVE_TIMEOUT) ./test/$*/... -long $(PROVE_FLAGS)
 
 # What is published, in dist/: the static program in a tar file, a Debian

@@ -400,32 +400,32 @@ func (l *line) sync(ctx context.Context) error {
 }
 
 // wait waits until the step is durable. Waiting can be given up, and ends with
-// KindNoSpace while the device is full; the step still happens.
+// KindNoSpace when the device is found to be full, also if it fills meanwhile;
+// the step still happens.
 func (s *step) wait(ctx context.Context, e *Engine) error {
 	if s == nil {
 		return nil
 	}
+	look := time.NewTimer(fullPatience)
+	defer look.Stop()
 	for {
 		select {
 		case <-s.done:
 			return s.err
 		case <-ctx.Done():
 			return tine.Errorf(tine.KindInterrupted, "gave up waiting for a commit: %w", context.Cause(ctx))
-		case <-e.fullTick():
-			return tine.ErrNoSpace
+		case <-look.C:
+			if e.full.Load() {
+				return tine.ErrNoSpace
+			}
+			look.Reset(fullPatience)
 		}
 	}
 }
 
-// fullTick returns a channel that fires soon if the device is full, and nil
-// (never) otherwise. A device that fills while one waits is noticed by the
-// next call that waits.
-func (e *Engine) fullTick() <-chan time.Time {
-	if !e.full.Load() {
-		return nil
-	}
-	return time.After(500 * time.Millisecond)
-}
+// fullPatience is how long a commit that is waited for may take on a full
+// device.
+const fullPatience = 500 * time.Millisecond
 
 // exclusive runs fn in the line's committer, between two commits, and waits
 // for it: nothing else writes the line's rows meanwhile.

@@ -79,8 +79,8 @@ func (j *janitor) run(ctx context.Context, thorough bool) error {
 		if stop, err := j.stopped(ctx); stop {
 			return err
 		}
-		if err := t.repack(ctx, &p, thorough); err != nil {
-			return err
+		if p.failed[t] == nil {
+			p.note(t, t.repack(ctx, &p, thorough))
 		}
 	}
 	return p.first
@@ -91,6 +91,15 @@ type pass struct {
 	*janitor
 	failed map[*tree]error // left alone for this pass: a damaged tree must not starve the others
 	first  error           // of them
+}
+
+// note leaves a tree alone for the rest of the pass if its work failed.
+func (p *pass) note(t *tree, err error) {
+	if err != nil {
+		p.failed[t] = err
+		p.first = cmp.Or(p.first, err)
+		p.engine.Logger.Error("background work of a tree failed", "tree", t.id.String(), "error", err)
+	}
 }
 
 // tidy does all work but repacking. The error says why it had to end; what
@@ -104,11 +113,7 @@ func (p *pass) tidy(ctx context.Context) error {
 					return err
 				}
 				did, err := p.step(ctx, t)
-				if err != nil {
-					p.failed[t] = err
-					p.first = cmp.Or(p.first, err)
-					p.engine.Logger.Error("background work of a tree failed", "tree", t.id.String(), "error", err)
-				}
+				p.note(t, err)
 				if !did {
 					break
 				}

@@ -13,7 +13,7 @@ import (
 type presence struct {
 	seed   maphash.Seed
 	blocks []block
-	keys   int // added so far
+	keys   int // added so far, each once, or nearly
 	room   int // keys it was made for
 }
 
@@ -41,14 +41,20 @@ func (p *presence) note(l record.Logical) {
 	}
 }
 
+// add counts only what it did not have: the same rows are written again and
+// again, and folded into the same stratum, and do not fill it.
 func (p *presence) add(h uint64) {
 	b := &p.blocks[h%uint64(len(p.blocks))]
 	h ^= h >> 29
+	fresh := false
 	for range probes {
-		b[h>>6&7].Or(1 << (h & 63))
+		bit := uint64(1) << (h & 63)
+		fresh = b[h>>6&7].Or(bit)&bit == 0 || fresh
 		h = h>>9 | h<<55
 	}
-	p.keys++
+	if fresh {
+		p.keys++
+	}
 }
 
 func (p *presence) has(h uint64) bool {

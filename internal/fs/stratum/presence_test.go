@@ -61,3 +61,15 @@ func TestEmptyStratumDeniesAll(t *testing.T) {
 		t.Error("3,000 rows are more than its first filter can tell apart; it is still there")
 	}
 }
+
+// TestTheSameKeysDoNotFillAFilter: rewriting a few rows for ever leaves the
+// filter as good as it was.
+func TestTheSameKeysDoNotFillAFilter(t *testing.T) {
+	s := Empty(tine.StratumID{1}, maphash.MakeSeed())
+	for i := range 100_000 {
+		s.Note(record.InodeKey(tine.Ino(i % 50)))
+	}
+	if !s.Filtered() || !s.Lacks(record.DentryKey(7, "absent")) && !s.Lacks(record.DentryKey(8, "absent")) {
+		t.Error("fifty rows, written again and again, have spoilt the filter")
+	}
+}

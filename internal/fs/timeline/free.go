@@ -337,17 +337,17 @@ func (t *Txn) freeExtents(vs []stratum.Version, i int) error {
 func (t *tree) remove(r *rows, l *line) {
 	e := t.engine
 	l.mu.Lock()
-	for _, s := range l.strata {
-		r.delPrefix(s.ID[:])
+	if !l.bare() {
+		for _, s := range l.strata {
+			r.delPrefix(s.ID[:])
+		}
 	}
 	l.space.mu.Lock()
 	dead := l.space.takeAll()
 	l.space.mu.Unlock()
-	for _, d := range dead {
-		r.del(t.key(record.IDKey(record.TableSegment, d.id)))
-		r.del(t.key(record.IDKey(record.TableLive, d.id)))
-		r.delPrefix(t.prefix(record.IDKey(record.TableTail, d.id)))
-		r.delPrefix(t.prefix(record.IDKey(record.TablePiece, d.id)))
+	r.list = append(r.list, l.open.raw...) // pieces that have just gone
+	for _, info := range dead {
+		t.dropRows(r, info)
 	}
 	r.del(t.key(record.IDKey(record.TableTimeline, l.id)))
 	for _, id := range l.aka {
@@ -384,14 +384,11 @@ func (t *tree) remove(r *rows, l *line) {
 			return
 		}
 		e.Crash.At(crashpoint.SegmentUnreferenced)
-		for _, d := range dead {
-			t.forget(d.id)
-			if err := e.Segments.Remove(d.id, d.gen); err != nil {
-				e.Logger.Warn("a dead segment's file could not be removed; the next start tries again", "segment", d.id.String(), "error", err)
+		for _, info := range dead {
+			t.forget(info.id)
+			if err := e.Segments.Remove(info.id, info.loc.Load().Generation); err != nil {
+				e.Logger.Warn("a dead segment's file could not be removed; the next start tries again", "segment", info.id.String(), "error", err)
 			}
 		}
 	}()
 }
-
-// prefix is the full key of a tree's record without the epoch.
-func (t *tree) prefix(l record.Logical) []byte { return record.AppendKey(nil, t.id, l) }

@@ -119,12 +119,12 @@ func with(segs map[tine.SegmentID]*segInfo, info *segInfo) map[tine.SegmentID]*s
 }
 
 // takeAll empties the space and returns all its segments, whether a row names
-// them or not. space.mu is held, and line.mu.
-func (s *space) takeAll() []deadSegment {
-	var dead []deadSegment
+// them or not. space.mu is held, and line.mu; the committer is idle.
+func (s *space) takeAll() []*segInfo {
+	var all []*segInfo
 	for _, segs := range []map[tine.SegmentID]*segInfo{s.segs, s.unnamed} {
-		for id, info := range segs {
-			dead = append(dead, deadSegment{id, info.loc.Load().Generation})
+		for _, info := range segs {
+			all = append(all, info)
 		}
 	}
 	for _, f := range s.full {
@@ -134,7 +134,20 @@ func (s *space) takeAll() []deadSegment {
 		s.writer.Abandon()
 	}
 	s.writer, s.info, s.full, s.segs, s.unnamed = nil, nil, nil, nil, nil
-	return dead
+	return all
+}
+
+// dropRows removes all rows of a segment, key by key: a store with many deleted
+// ranges is slow to read until it has compacted them.
+func (t *tree) dropRows(r *rows, info *segInfo) {
+	r.del(t.key(record.IDKey(record.TableSegment, info.id)))
+	r.del(t.key(record.IDKey(record.TableLive, info.id)))
+	for _, tail := range info.tails {
+		r.del(t.key(record.OffsetKey(record.TableTail, info.id, tail.off)))
+	}
+	for _, p := range info.pieces {
+		r.del(t.key(record.OffsetKey(record.TablePiece, info.id, p.Off)))
+	}
 }
 
 // sealSegment ends a segment that takes no more bytes. It runs in the line's

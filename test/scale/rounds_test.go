@@ -37,16 +37,25 @@ func newRounds(t *testing.T, keep bool) *rounds {
 	t.Helper()
 	const seed = 7
 	t.Logf("seed %d", seed)
-	r := &rounds{t: t, h: newHost(t), rnd: rand.New(rand.NewPCG(seed, 0)), keep: keep}
+	r := &rounds{t: t, h: openHost(t, t.TempDir()), rnd: rand.New(rand.NewPCG(seed, 0)), keep: keep}
 	_, err := r.h.CreateDisk(ctx, me, "disk")
 	check(t, err)
 	r.s = attach(t, r.h, "disk")
-	t.Cleanup(func() { check(t, r.s.Detach(ctx)) })
+	t.Cleanup(r.close)
 	for i := range roundFiles {
 		put(t, r.s, volume.Root, fmt.Sprintf("file-%d", i), random(r.rnd, 10_000))
 	}
 	check(t, r.s.Sync(ctx))
 	return r
+}
+
+// close ends it before the test does.
+func (r *rounds) close() {
+	if r.s != nil {
+		check(r.t, r.s.Detach(ctx))
+		check(r.t, r.h.Close(ctx))
+		r.s = nil
+	}
 }
 
 // work overwrites one file.
@@ -92,11 +101,30 @@ func (r *rounds) round() {
 	}
 }
 
-// compare compares rounds 101 to 200 with the last hundred.
-func (r *rounds) compare(what string, d times, each int, most float64) {
-	r.t.Helper()
-	n := len(d)
-	compare(r.t, what, "rounds 101 to 200", d[100*each:200*each], "the last hundred", d[n-100*each:], most)
+// window is a hundred rounds that are compared with another hundred.
+const window = 100
+
+// last are what the last hundred rounds took; each of d is one of n a round.
+func (d times) last(n int) times { return d[len(d)-window*n:] }
+
+// compareRounds compares the last hundred rounds of a disk with a long history
+// with the last hundred of one with a short one. They were made in turn, so
+// that what else the machine did fell on both.
+func compareRounds(t *testing.T, young, old *rounds, most float64) {
+	t.Helper()
+	for _, c := range []struct {
+		what       string
+		young, old times
+		each       int
+	}{
+		{"fork, write, promote", young.promote, old.promote, 1},
+		{"checkpoint, write, rollback", young.rollback, old.rollback, 1},
+		{"look-up of a present name", young.present, old.present, roundLooks},
+		{"look-up of an absent name", young.absent, old.absent, roundLooks},
+	} {
+		compare(t, c.what, fmt.Sprintf("rounds %d to %d", young.i-window+1, young.i), c.young.last(c.each),
+			fmt.Sprintf("rounds %d to %d", old.i-window+1, old.i), c.old.last(c.each), most)
+	}
 }
 
 func testRounds(t *testing.T, keep bool) {
@@ -104,7 +132,7 @@ func testRounds(t *testing.T, keep bool) {
 	r := newRounds(t, keep)
 	var most volume.HostStats
 	start := time.Now()
-	for range n {
+	step := func() {
 		r.round()
 		if r.i%100 == 0 {
 			st := r.h.Stats()
@@ -112,16 +140,24 @@ func testRounds(t *testing.T, keep bool) {
 			most.PendingTasks, most.SegmentBytes = max(most.PendingTasks, st.PendingTasks), max(most.SegmentBytes, st.SegmentBytes)
 			if r.i%1000 == 0 {
 				t.Logf("round %d, %v: promote %v; rollback %v; %+v", r.i, time.Since(start).Round(time.Second),
-					times(r.promote[r.i-100:]).median(), times(r.rollback[r.i-100:]).median(), st)
+					r.promote.last(1).median(), r.rollback.last(1).median(), st)
 			}
 		}
 	}
+	for r.i < n-window {
+		step()
+	}
+	young := newRounds(t, keep)
+	for range window {
+		young.round()
+	}
+	for range window {
+		step()
+		young.round()
+	}
 	t.Logf("%d rounds of each kind in %v; the most seen on the way: %+v", n, time.Since(start).Round(time.Millisecond), most)
-	factor := bound(1.5, 3)
-	r.compare("fork, write, promote", r.promote, 1, factor)
-	r.compare("checkpoint, write, rollback", r.rollback, 1, factor)
-	r.compare("look-up of a present name", r.present, roundLooks, factor)
-	r.compare("look-up of an absent name", r.absent, roundLooks, factor)
+	compareRounds(t, young, r, bound(1.5, 3))
+	young.close()
 
 	var idle times
 	idle.timed(func() { check(t, r.h.ReclaimIdle(ctx)) })

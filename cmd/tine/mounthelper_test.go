@@ -163,6 +163,29 @@ func TestMountHelper(t *testing.T) {
 	}
 }
 
+// TestMountedAgainAtOnce mounts as soon as umount(8) is back, which is before the
+// server has heard of that. What mount.tine says is mounted must be there.
+func TestMountedAgainAtOnce(t *testing.T) {
+	w, mnt := newKernelWorld(t)
+	p := w.spawn()
+	w.steps([]step{{"disk create work", 0, `work`, ""}})
+	w.helper(mountOK, "", "work", mnt, "-o", "rw")
+	for round := range 20 {
+		path := filepath.Join(mnt, fmt.Sprint(round))
+		if err := os.WriteFile(path, []byte("kept"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Unmount(mnt, 0); err != nil {
+			t.Fatal(err)
+		}
+		w.helper(mountOK, "", "work", mnt, "-o", "rw")
+		expect(t, path, "kept")
+	}
+	if err := p.end(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestMountCommand has mount(8) itself find the helper, in a mount namespace
 // whose /sbin has it.
 func TestMountCommand(t *testing.T) {

@@ -58,6 +58,7 @@ func (a *attached) Unmount(ctx context.Context) error {
 
 func (a *attached) ForceUnmount(ctx context.Context) error { return a.Unmount(ctx) }
 func (a *attached) Done() <-chan struct{}                  { return a.done }
+func (a *attached) Shown() bool                            { return true }
 
 // world is a server and what its tests need.
 type world struct {

@@ -43,6 +43,21 @@ var known = []flaw{
 		variants: []string{"write-back"},
 		cases:    []string{"truncate/times: to the same size marks the file"},
 	},
+	{
+		what:     "a kernel without kill-privileges clears set-group-ID itself, and only where the group may execute",
+		variants: []string{"features-off"},
+		cases: []string{
+			"write/by another clears set-group-ID of a file that its group may not execute",
+			"truncate/by another clears set-group-ID of a file that its group may not execute",
+			"truncate/of a descriptor by another clears set-group-ID of a file that its group may not execute",
+			"open/O_TRUNC by another clears set-group-ID of a file that its group may not execute",
+			"creat/by another clears set-group-ID of a file that its group may not execute",
+			"fallocate/by another clears set-group-ID of a file that its group may not execute",
+			"fallocate/PUNCH_HOLE by another clears set-group-ID of a file that its group may not execute",
+			"fallocate/ZERO_RANGE by another clears set-group-ID of a file that its group may not execute",
+			"copy_file_range/by another clears set-group-ID of a file that its group may not execute",
+		},
+	},
 }
 
 func knownFlaw(name, variant string) (flaw, bool) {

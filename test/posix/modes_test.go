@@ -194,11 +194,42 @@ var nobodySpecial, superuser = bob, user{}
 
 func writesF(c *kase) { c.writeAt(c.open("f", unix.O_WRONLY), "x", 0) }
 
+// sgidKillCases are of set-group-ID where the group may not execute: it stays if
+// the caller is in the group. So it is with whatever changes the content.
+func sgidKillCases() []behaviour {
+	all := []behaviour{}
+	for _, way := range []struct {
+		call, what string
+		change     func(c *kase)
+	}{
+		{"write", "", writesF},
+		{"truncate", "", func(c *kase) { c.truncate("f", 5) }},
+		{"truncate", "of a descriptor ", func(c *kase) { c.ok(unix.Ftruncate(c.open("f", unix.O_WRONLY), 5), "ftruncate") }},
+		{"open", "O_TRUNC ", func(c *kase) { c.open("f", unix.O_WRONLY|unix.O_TRUNC) }},
+		{"creat", "", func(c *kase) { c.open("f", unix.O_CREAT|unix.O_WRONLY|unix.O_TRUNC) }},
+		{"fallocate", "", func(c *kase) { c.ok(unix.Fallocate(c.open("f", unix.O_WRONLY), 0, 0, 20000), "fallocate") }},
+		{"fallocate", "PUNCH_HOLE ", func(c *kase) { c.ok(unix.Fallocate(c.open("f", unix.O_WRONLY), punch|keepSize, 0, 4096), "fallocate") }},
+		{"fallocate", "ZERO_RANGE ", func(c *kase) {
+			c.ok(unix.Fallocate(c.open("f", unix.O_WRONLY), unix.FALLOC_FL_ZERO_RANGE, 0, 4096), "fallocate")
+		}},
+		{"copy_file_range", "", func(c *kase) {
+			fd := c.open("f", unix.O_RDWR)
+			in, out := int64(0), int64(5000)
+			must[int](c, "copy_file_range")(unix.CopyFileRange(fd, &in, fd, &out, 100, 0))
+		}},
+	} {
+		all = append(all,
+			killed(way.call, way.what+"by another clears set-group-ID of a file that its group may not execute", nobodySpecial, 0o6766, 0o766, way.change),
+			killed(way.call, way.what+"by a member leaves set-group-ID of a file that its group may not execute", bob.in(alice.gid), 0o6766, 0o2766, way.change),
+			killed(way.call, way.what+"by root leaves set-group-ID of a file that its group may not execute", superuser, 0o6766, 0o6766, way.change))
+	}
+	return all
+}
+
 var killCases = []behaviour{
 	killed("write", "clears set-user-ID and set-group-ID", nobodySpecial, 0o6777, 0o777, writesF),
 	killed("write", "clears set-user-ID for the owner too", alice, 0o4777, 0o777, writesF),
 	killed("write", "leaves set-user-ID and set-group-ID when root writes", superuser, 0o6777, 0o6777, writesF),
-	killed("write", "by a member leaves set-group-ID of a file that its group may not execute", bob.in(alice.gid), 0o2767, 0o2767, writesF),
 	killed("write", "leaves the sticky bit", nobodySpecial, 0o1777, 0o1777, writesF),
 	killed("write", "of no bytes clears nothing", nobodySpecial, 0o6777, 0o6777, func(c *kase) {
 		_, err := unix.Write(c.open("f", unix.O_WRONLY), nil)

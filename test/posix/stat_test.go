@@ -254,6 +254,30 @@ var listCases = []behaviour{
 			equal(c, "names", strings.Join(listed(entries), " "), strings.Join(want, " "))
 		}
 	}),
+	works("getdents", "comes to an end though each name that it tells is renamed", func(c *kase) {
+		const files = 300
+		c.crowd("d", files)
+		fd, told := c.open("d", unix.O_RDONLY), 0
+		buf := make([]byte, 1000)
+		for {
+			n, err := unix.Getdents(fd, buf)
+			c.ok(err, "getdents")
+			if n == 0 {
+				break
+			}
+			_, _, names := unix.ParseDirent(buf[:n], -1, nil)
+			for _, name := range names {
+				c.rename("d/"+name, "d/other name")
+				c.rename("d/other name", "d/"+name)
+			}
+			if told += len(names); told > 3*files {
+				c.fatalf("it has told %d names of %d files, and goes on", told, files)
+			}
+		}
+		if told < files/2 {
+			c.failf("it has told %d names of %d files", told, files)
+		}
+	}),
 	works("getdents", "goes on from every offset that it has told", func(c *kase) {
 		c.crowd("d", 200)
 		fd := c.open("d", unix.O_RDONLY)

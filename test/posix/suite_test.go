@@ -92,9 +92,9 @@ func (b behaviour) name() string { return b.call + "/" + b.title() }
 func behaviours() []behaviour {
 	all := slices.Concat(pathCases(), faultCases(), readOnlyCases(), openCases, tmpfileCases, readCases, writeCases, vectorCases, seekCases,
 		truncateCases, allocateCases, syncCases, linkCases, unlinkCases, renameCases, renameFlagCases, mkdirCases, symlinkCases,
-		mknodCases, chmodCases, chownCases, killCases, sgidCases, utimeCases, timeRuleCases(), accessCases, statCases, statfsCases,
+		mknodCases, chmodCases, chownCases, killCases, sgidKillCases(), sgidCases, utimeCases, timeRuleCases(), accessCases, statCases, statfsCases,
 		listCases, xattrCases, xattrRuleCases, aclCases, aclRuleCases, flockCases, recordLockCases, ofdLockCases, leaseCases, mmapCases, copyCases,
-		copyRuleCases, sendfileCases, spliceCases, stickyCases, nameCases, bigCases, togetherCases, openFileCases, fcntlCases)
+		copyRuleCases, handleCases, directCases, sendfileCases, spliceCases, stickyCases, nameCases, bigCases, togetherCases, openFileCases, fcntlCases)
 	slices.SortStableFunc(all, func(a, b behaviour) int { return strings.Compare(a.call, b.call) })
 	return all
 }

@@ -3,6 +3,7 @@ package keeper
 import (
 	"context"
 	"log/slog"
+	"path/filepath"
 
 	"tine.dev/tine/internal/fs/fusefs"
 	"tine.dev/tine/internal/fs/volume"
@@ -69,3 +70,7 @@ func (fuseMounter) CleanStale(dir string) error { return CleanStale(dir) }
 // CleanStale takes away the mounts of dead servers on the directory, and
 // touches nothing else.
 func CleanStale(dir string) error { return fusefs.CleanStale(dir) }
+
+// GiveUp takes the mount on dir away from a server that lives but does not
+// answer; see fusefs.GiveUp. The record of the mount stays that server's.
+func GiveUp(dir string) error { return fusefs.GiveUp(filepath.Clean(dir)) }

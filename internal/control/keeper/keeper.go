@@ -24,6 +24,9 @@ type Mounted interface {
 	ForceUnmount(ctx context.Context) error
 	// Done is closed when the kernel has let go of the mount.
 	Done() <-chan struct{}
+	// Shown reports whether the kernel's table still has the mount at its
+	// directory. After umount(8) it has not, some time before Done is closed.
+	Shown() bool
 }
 
 // Mounter makes mounts; Fuse makes the real one.
@@ -38,6 +41,10 @@ type Mounter interface {
 // unmountTime bounds one unmount: a mount that is also visible elsewhere never
 // goes.
 const unmountTime = 30 * time.Second
+
+// goneTime bounds the wait for the end of a mount that umount(8) has taken away
+// before another one is made on its directory.
+const goneTime = 10 * time.Second
 
 // State is how a recorded mount is.
 type State string
@@ -148,6 +155,7 @@ func (k *Keeper) Mount(ctx context.Context, r Record) (Record, error) {
 	if err := k.inDataDir(r.Dir); err != nil {
 		return r, err
 	}
+	k.awaitGone(ctx, r.Dir)
 	e, err := k.begin(r)
 	if err != nil {
 		return r, err
@@ -158,6 +166,34 @@ func (k *Keeper) Mount(ctx context.Context, r Record) (Record, error) {
 	}
 	k.tell(Mounting, r)
 	return r, nil
+}
+
+// awaitGone waits for the end of a mount on the directory that umount(8) has
+// taken away: the server hears of that only when the kernel lets go of the
+// file system, which may be after the next mount(8) is here. Told that the
+// directory is mounted already, mount.tine would report a mount that is not
+// there, and what is written to it would go to the directory beneath.
+func (k *Keeper) awaitGone(ctx context.Context, dir string) {
+	k.mu.Lock()
+	e := k.findLocked(dir)
+	if e == nil || e.live == nil || e.moving {
+		k.mu.Unlock()
+		return
+	}
+	live := e.live
+	k.mu.Unlock()
+	if live.Shown() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, goneTime)
+	defer cancel()
+	select {
+	case <-live.Done():
+		if r, lost := k.lost(e, live); lost {
+			k.tell(Lost, r)
+		}
+	case <-ctx.Done(): // programs hold on to it; begin refuses
+	}
 }
 
 // settle notes how a mount has ended; err is passed through.

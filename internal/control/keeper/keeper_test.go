@@ -21,6 +21,7 @@ type fakeMount struct {
 	once   sync.Once
 	busy   bool
 	forced bool
+	hidden bool // the kernel's table has it no more
 }
 
 func (m *fakeMount) gone() { m.once.Do(func() { close(m.done) }) }
@@ -40,6 +41,8 @@ func (m *fakeMount) ForceUnmount(context.Context) error {
 }
 
 func (m *fakeMount) Done() <-chan struct{} { return m.done }
+
+func (m *fakeMount) Shown() bool { return !m.hidden }
 
 // fakeMounter notes what it is asked for.
 type fakeMounter struct {
@@ -201,6 +204,42 @@ func TestTakenAwayFromOutside(t *testing.T) {
 		t.Fatal(err)
 	}
 	if rs, err := readRecords(data); err != nil || len(rs) != 0 {
+		t.Errorf("%v, %v", rs, err)
+	}
+}
+
+// TestMountedAgainAtOnce has a mount follow umount(8) before the server has
+// heard of that: it must be made, not be taken for the one that is going.
+func TestMountedAgainAtOnce(t *testing.T) {
+	data := t.TempDir()
+	k, f := start(t, data)
+	record := k.External(Record{Disk: "a", Dir: "/m/a"}, false)
+	if _, err := k.Mount(t.Context(), record); err != nil {
+		t.Fatal(err)
+	}
+	old := f.mounts["/m/a"]
+	old.hidden = true
+	hurry, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := k.Mount(hurry, record); tine.KindOf(err) != tine.KindBusy {
+		t.Fatalf("while programs hold on to the old mount: %v", err)
+	}
+	result := make(chan error)
+	go func() {
+		_, err := k.Mount(t.Context(), record)
+		result <- err
+	}()
+	old.gone()
+	if err := <-result; err != nil {
+		t.Fatal(err)
+	}
+	if f.mounts["/m/a"] == old {
+		t.Error("nothing was mounted")
+	}
+	if got := states(k); got != "a /m/a mounted" {
+		t.Error(got)
+	}
+	if rs, err := readRecords(data); err != nil || len(rs) != 1 {
 		t.Errorf("%v, %v", rs, err)
 	}
 }

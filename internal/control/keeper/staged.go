@@ -124,7 +124,12 @@ func (s *staged) end(err error) error {
 	return err
 }
 
-// shown reports whether the disk is seen at the directory.
+// Shown reports whether the disk is seen at the directory, as far as is known.
+func (s *staged) Shown() bool {
+	shown, err := s.shown()
+	return shown || err != nil
+}
+
 func (s *staged) shown() (bool, error) {
 	dev, err := deviceAt(s.dir)
 	return err == nil && dev == s.dev, err

@@ -3,6 +3,7 @@ package fusefs
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -41,6 +42,19 @@ func credKilling(kill bool) volume.Cred {
 	return volume.Cred{}
 }
 
+// killingFor is credKilling for requests about which the kernel does not say
+// whether the caller is in the file's group. That decides about set-group-ID of
+// a file that its group may not execute, and is looked up only then.
+func killingFor(kill bool, h *fuse.InHeader) volume.Cred {
+	c := credKilling(kill)
+	if kill {
+		c.Member = func(g uint32) bool {
+			return callerUID(h) == 0 || callerGID(h) == g || slices.Contains(supplementaryGroups(h.Pid), g)
+		}
+	}
+	return c
+}
+
 // killPrivileges clears a file's set-user-ID and set-group-ID after a change for
 // which the kernel leaves that to us but does not say whether it is due.
 func (fs *fileSystem) killPrivileges(in *fuse.InHeader, file uint64) error {
@@ -49,10 +63,10 @@ func (fs *fileSystem) killPrivileges(in *fuse.InHeader, file uint64) error {
 	}
 	n := fs.ids.node(file)
 	a, err := fs.s.GetAttr(n)
-	if err != nil || a.Mode&(syscall.S_ISUID|syscall.S_ISGID) == 0 {
+	if err != nil || a.Mode&(syscall.S_ISUID|syscall.S_ISGID) == 0 || callerUID(in) == 0 {
 		return err
 	}
-	_, err = fs.s.SetAttr(credKilling(true), n, volume.SetAttr{KillPriv: true})
+	_, err = fs.s.SetAttr(killingFor(true, in), n, volume.SetAttr{KillPriv: true})
 	return err
 }
 
@@ -70,6 +84,17 @@ func callerUID(h *fuse.InHeader) uint32 {
 		return ids[3]
 	}
 	return h.Uid
+}
+
+// callerGID is the same of the group.
+func callerGID(h *fuse.InHeader) uint32 {
+	if h.Gid != nobodyMapped {
+		return h.Gid
+	}
+	if ids := idsOf(processStatus(h.Pid), "Gid:"); len(ids) == 4 {
+		return ids[3]
+	}
+	return h.Gid
 }
 
 // nobodyMapped is the user in requests of a mount with mapped ids, except those

@@ -67,9 +67,13 @@ var featureNames = [numFeatures]string{
 
 // featureCaps are the protocol's flags for those features that have one. A
 // kernel has the feature if it offers all of them.
+//
+// ASYNC_DIO is left alone on purpose. With it the kernel does not drop its pages
+// of a range after an asynchronous direct write, so what somebody read meanwhile
+// stays there, and reads return the old content from then on.
 var featureCaps = [numFeatures]uint64{
 	fuse.CAP_ATOMIC_O_TRUNC, fuse.CAP_HANDLE_KILLPRIV_V2, fuse.CAP_READDIRPLUS | fuse.CAP_READDIRPLUS_AUTO,
-	fuse.CAP_PARALLEL_DIROPS, fuse.CAP_ASYNC_READ | fuse.CAP_ASYNC_DIO, fuse.CAP_BIG_WRITES | fuse.CAP_MAX_PAGES,
+	fuse.CAP_PARALLEL_DIROPS, fuse.CAP_ASYNC_READ, fuse.CAP_BIG_WRITES | fuse.CAP_MAX_PAGES,
 	fuse.CAP_CACHE_SYMLINKS, 0, fuse.CAP_EXPLICIT_INVAL_DATA, fuse.CAP_POSIX_LOCKS | fuse.CAP_FLOCK_LOCKS,
 	fuse.CAP_DIRECT_IO_ALLOW_MMAP, 0, fuse.CAP_POSIX_ACL | fuse.CAP_DONT_MASK, 0,
 }
@@ -152,8 +156,9 @@ func (f Features) maxRequestBytes() int {
 // serverOptions says to the protocol library what this mount wants.
 func serverOptions(o Options, log *slog.Logger) *fuse.MountOptions {
 	want := AllFeatures &^ o.Disable
-	// SETXATTR_EXT says whether an ACL comes from outside the file's group.
-	extra := want.capabilities() | fuse.CAP_SETXATTR_EXT
+	// SETXATTR_EXT says whether an ACL comes from outside the file's group;
+	// EXPORT_SUPPORT, that what a file handle names can be asked for.
+	extra := want.capabilities() | fuse.CAP_SETXATTR_EXT | fuse.CAP_EXPORT_SUPPORT
 	if o.Writeback {
 		extra |= fuse.CAP_WRITEBACK_CACHE
 	}

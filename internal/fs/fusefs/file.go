@@ -23,7 +23,7 @@ func (fs *fileSystem) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, 
 	}
 	if in.Flags&syscall.O_TRUNC != 0 && a.Size > 0 {
 		// Another session was quicker to make it; the kernel thinks it new.
-		if err = f.Truncate(credKilling(in.OpenFlags&fuse.OPEN_KILL_SUIDGID != 0), 0); err == nil {
+		if err = f.Truncate(killingFor(in.OpenFlags&fuse.OPEN_KILL_SUIDGID != 0, &in.InHeader), 0); err == nil {
 			a, err = fs.s.GetAttr(n)
 		}
 		if err != nil {
@@ -76,7 +76,7 @@ func (fs *fileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 		return fs.status("open", in.NodeId, err)
 	}
 	if in.Flags&syscall.O_TRUNC != 0 {
-		if err := f.Truncate(credKilling(in.Mode&fuse.OPEN_KILL_SUIDGID != 0), 0); err != nil {
+		if err := f.Truncate(killingFor(in.Mode&fuse.OPEN_KILL_SUIDGID != 0, &in.InHeader), 0); err != nil {
 			f.Close()
 			return fs.status("open", in.NodeId, err)
 		}
@@ -129,7 +129,7 @@ func (fs *fileSystem) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (u
 }
 
 func (fs *fileSystem) write(h *openFile, in *fuse.WriteIn, data []byte) (int, error) {
-	c := credKilling(in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0)
+	c := killingFor(in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0, &in.InHeader)
 	if in.Flags&syscall.O_APPEND != 0 && in.WriteFlags&fuse.WRITE_CACHE == 0 && fs.shared() {
 		return fs.append(h, c, data, int64(in.Offset))
 	}

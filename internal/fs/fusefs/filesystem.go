@@ -68,6 +68,9 @@ func panicHandler(log *slog.Logger) func(any) fuse.Status {
 
 // Lookup finds a name.
 func (fs *fileSystem) Lookup(_ <-chan struct{}, in *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	if name == "." || name == ".." {
+		return fs.reopen(in.NodeId, name, out)
+	}
 	if in.NodeId == fuse.FUSE_ROOT_ID {
 		fs.names.add(name)
 	}
@@ -216,7 +219,7 @@ func (fs *fileSystem) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.A
 		// what the kernel leaves out, as it leaves that to us.
 		change.KillPriv = true
 	}
-	c := credKilling(change.KillPriv)
+	c := killingFor(change.KillPriv, &in.InHeader)
 	if fh, ok := in.GetFh(); ok && change.Size != nil {
 		h := fs.files.get(fh)
 		if h == nil {

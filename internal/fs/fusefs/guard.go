@@ -2,6 +2,7 @@ package fusefs
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,8 +14,14 @@ import (
 )
 
 // guardInterval is how often a guard looks whether its server hangs in its
-// own end; the end itself it sees at once.
+// own end, and which mounts there are; the end itself, and most changes of the
+// mounts, it sees at once.
 const guardInterval = 500 * time.Millisecond
+
+// looksAfterChange is how often a guard looks for who serves what after the
+// mounts have changed. More than once: fusermount3 hands the device over, and
+// for a moment nobody has it.
+const looksAfterChange = 4
 
 // Guard waits for the end of a server and sees to it that it is one: that no
 // mount of it is left on which programs hang. It is for a process of its own,
@@ -27,49 +34,134 @@ const guardInterval = 500 * time.Millisecond
 // while two mounts of one disk are both busy. Then the connection has to be
 // given up from outside. The dead mounts stay where they are and answer
 // ENOTCONN, so that nobody writes into the directory below.
+//
+// Errors: tine.KindIO and tine.KindAccess when that cannot be done.
 func Guard(pid int) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return FreeOrphans() // gone already
+		return newSightings().free() // gone already
 	}
 	defer unix.Close(fd)
+	polled := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	if table, err := os.Open("/proc/self/mountinfo"); err == nil {
+		defer table.Close()
+		polled = append(polled, unix.PollFd{Fd: int32(table.Fd()), Events: unix.POLLPRI})
+	}
+	seen, looks := newSightings(), looksAfterChange
 	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(guardInterval.Milliseconds()))
+		switch {
+		case dying("/proc/" + strconv.Itoa(pid)):
+			if err := seen.free(); err != nil {
+				return err
+			}
+		case looks > 0:
+			seen.look()
+			looks--
+		}
+		_, err := unix.Poll(polled, int(guardInterval.Milliseconds()))
 		switch {
 		case err == unix.EINTR:
 		case err != nil:
 			return tine.Errorf(tine.KindIO, "cannot watch the server: %w", err)
-		case n > 0:
-			return FreeOrphans()
-		case dying("/proc/" + strconv.Itoa(pid)):
-			if err := FreeOrphans(); err != nil {
-				return err
-			}
+		case polled[0].Revents != 0:
+			return seen.free()
+		case polled[len(polled)-1].Revents != 0:
+			looks = looksAfterChange
 		}
 	}
 }
 
-// FreeOrphans makes the kernel give up the mounts of ours that no living
-// process serves, which frees what hangs on them. Mounts that are served, and
-// other file systems, are left alone.
-func FreeOrphans() error {
-	orphans := make(map[uint64]bool)
+// sightings are the mounts of ours, by device, that a living process was seen
+// to serve while the guarded server lived. Unless all processes can be seen, no
+// others are given up: a server in a container has the mounts of servers
+// outside in its table and none of their processes in its /proc, and one of an
+// ordinary user sees none of the files that others have open.
+type sightings struct {
+	devs   map[uint64]bool
+	before map[uint64]bool // what there was at first: not the server's, as far as the kernel does not tell
+	all    bool            // every process can be seen, so what seems not to be served is not
+}
+
+func newSightings() *sightings {
+	return &sightings{devs: make(map[uint64]bool), all: seesAll()}
+}
+
+// seesAll reports whether this process can see the open files of all others:
+// it is root of the machine. The numbers are those that the kernel has for the
+// first namespaces.
+func seesAll() bool {
+	pids, _ := os.Readlink("/proc/self/ns/pid")
+	users, _ := os.Readlink("/proc/self/ns/user")
+	return os.Geteuid() == 0 && pids == "pid:[4026531836]" && users == "user:[4026531837]"
+}
+
+// look notes the mounts that are served, and forgets those that have gone:
+// their numbers may come to stand for others.
+func (s *sightings) look() {
+	there := make(map[uint64]bool)
 	for _, e := range mountTable() {
-		if e.fsType == fsType && !orphans[e.dev] && !served(e.dev) {
-			orphans[e.dev] = true
+		if e.fsType == fsType {
+			there[e.dev] = true
 		}
 	}
-	if len(orphans) == 0 {
-		return nil
+	if s.before == nil {
+		s.before = maps.Clone(there)
 	}
-	control, done, err := openControl()
-	if err != nil {
-		return err
+	gone := func(dev uint64, _ bool) bool { return !there[dev] }
+	maps.DeleteFunc(s.before, gone)
+	maps.DeleteFunc(s.devs, gone)
+	if len(s.devs) == len(there) {
+		return
 	}
-	defer done()
-	for dev := range orphans {
-		if err := giveUp(control, dev, func() bool { return !served(dev) }); err != nil {
-			return err
+	now := findService()
+	for dev := range there {
+		if yes, certain := now.of(dev); yes && (certain || !s.before[dev]) {
+			s.devs[dev] = true
+		}
+	}
+}
+
+// free makes the kernel give up the mounts that no living process serves any
+// more: all that waits for them, and all that comes, fails.
+//
+// The kernel gives the number of a mount that has gone to a new one. So who is
+// served is found out when the files for giving up are open: from then on each
+// stands for its connection and no other, even when that goes.
+func (s *sightings) free() error {
+	connections := make(map[uint64]*os.File)
+	defer func() {
+		for _, f := range connections {
+			f.Close()
+		}
+	}()
+	control := ""
+	for _, e := range mountTable() {
+		if e.fsType != fsType || connections[e.dev] != nil || !s.all && !s.devs[e.dev] {
+			continue
+		}
+		if control == "" {
+			dir, done, err := openControl()
+			if err != nil {
+				return err
+			}
+			defer done()
+			control = dir
+		}
+		f, err := os.OpenFile(filepath.Join(control, fmt.Sprint(unix.Minor(e.dev)), "abort"), os.O_WRONLY, 0)
+		switch {
+		case err == nil:
+			connections[e.dev] = f
+		case !os.IsNotExist(err) && !os.IsPermission(err): // another user's, or gone
+			return tine.Errorf(tine.KindIO, "cannot give up a mount: %w", err)
+		}
+	}
+	now := findService()
+	for dev, f := range connections {
+		if yes, _ := now.of(dev); yes {
+			continue
+		}
+		if _, err := f.WriteString("1"); err != nil && !os.IsNotExist(err) {
+			return tine.Errorf(tine.KindIO, "cannot give up a mount: %w", err)
 		}
 	}
 	return nil

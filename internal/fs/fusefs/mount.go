@@ -207,6 +207,10 @@ func (m *Mount) Features() Features { return m.features }
 // session is detached.
 func (m *Mount) Done() <-chan struct{} { return m.done }
 
+// Shown reports whether the kernel still has the disk mounted on its directory.
+// Once umount(8) has returned it has not; Done is closed a little later.
+func (m *Mount) Shown() bool { return slices.Contains(placesOf(m.dev), m.dir) }
+
 // Unmount flushes, unmounts and detaches the session; when it returns nil,
 // all that was written is durable. Unmounting what is no longer mounted is no
 // error.

@@ -225,6 +225,26 @@ func TestGuard(t *testing.T) {
 	check(t, fusefs.CleanStale(dir))
 }
 
+// TestGuardInAContainer: where the processes outside cannot be seen, their
+// mounts can, and are not given up.
+func TestGuardInAContainer(t *testing.T) {
+	needFUSE(t)
+	s := startServer(t)
+	dir := s.mount(diskName, options{})
+	program, err := os.Executable()
+	check(t, err)
+	out := shell(t, t.TempDir(), fmt.Sprintf(`unshare --pid --fork --mount --mount-proc sh -c '
+		grep -c " %s " /proc/self/mountinfo
+		sleep 60 & server=$!
+		%s=guard %s $server & guard=$!
+		kill $server
+		wait $guard && echo the guard is done'`, dir, helperEnv, program))
+	if want := "1\nthe guard is done"; out != want {
+		t.Fatalf("in the container: %q, want %q", out, want)
+	}
+	write(t, dir+"/f", "the mount is served as before")
+}
+
 func TestReadOnly(t *testing.T) {
 	needFUSE(t)
 	s := startServer(t)

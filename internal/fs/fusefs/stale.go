@@ -68,10 +68,31 @@ func askWithin(dir string, limit time.Duration) error {
 }
 
 // served reports whether a living process has the device of a FUSE mount
-// open. Kernels before 6.15 do not tell which connection a descriptor belongs
-// to; then any that has a connection open may be the one.
+// open.
 func served(dev uint64) bool {
-	connection := strconv.FormatUint(uint64(unix.Minor(dev)), 10)
+	yes, _ := findService().of(dev)
+	return yes
+}
+
+// service is which connections of FUSE living processes have open. Kernels
+// before 6.15 do not tell which one a descriptor belongs to.
+type service struct {
+	connections map[string]bool
+	untold      bool // there is a descriptor of which the kernel does not tell
+}
+
+// of reports whether the mount may have a server, and whether that is certain.
+func (s service) of(dev uint64) (served, certain bool) {
+	if s.connections[strconv.FormatUint(uint64(unix.Minor(dev)), 10)] {
+		return true, true
+	}
+	return s.untold, false
+}
+
+// findService looks at the open files of all processes that it may look at,
+// which takes some milliseconds.
+func findService() service {
+	s := service{connections: make(map[string]bool)}
 	infos, _ := filepath.Glob("/proc/[0-9]*/fdinfo/*")
 	for _, info := range infos {
 		target, err := os.Readlink(strings.Replace(info, "/fdinfo/", "/fd/", 1))
@@ -79,15 +100,16 @@ func served(dev uint64) bool {
 			continue
 		}
 		text, err := os.ReadFile(info)
-		if err != nil {
-			continue // ended meanwhile
+		if err != nil || dying(filepath.Dir(filepath.Dir(info))) {
+			continue // ended meanwhile, or about to
 		}
-		id, told := field(string(text), "fuse_connection:")
-		if (!told || id == connection) && !dying(filepath.Dir(filepath.Dir(info))) {
-			return true
+		if id, told := field(string(text), "fuse_connection:"); told {
+			s.connections[id] = true
+		} else {
+			s.untold = true
 		}
 	}
-	return false
+	return s
 }
 
 // dying reports whether a process has been killed but cannot end.
@@ -112,4 +134,21 @@ func field(text, name string) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// GiveUp takes the mount of a server that lives but does not answer from dir:
+// the kernel fails whatever waits for it, at once, and what was written and not
+// synced may be lost. It asks the mount nothing, so it does not wait for it.
+//
+// Errors: tine.KindNotFound when no mount of ours is there.
+func GiveUp(dir string) error {
+	top, ok := mountedAt(dir)
+	if !ok || top.fsType != fsType {
+		return tine.Errorf(tine.KindNotFound, "no tine disk is mounted on %s", dir).
+			WithHint("name the directory as /proc/mounts has it, without symbolic links")
+	}
+	if err := unmountAt(dir, unix.MNT_FORCE|unix.MNT_DETACH); err != nil {
+		return tine.Errorf(tine.KindIO, "cannot give up the mount on %s: %w", dir, err)
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"math"
 	"slices"
 
 	"tine.dev/tine/internal/fs/record"
@@ -30,18 +31,17 @@ const (
 
 // differ compares two views by path. It walks both trees together and goes down
 // only where something may differ: where the views share ancestry, that is
-// known from the rows born since they parted, so the cost follows the changes
-// and the directories that hold them, not the trees.
+// known from the rows born since they parted, so the cost follows the changes,
+// not the trees, nor the directories that hold them.
 //
 // Inode numbers alone say nothing across views: forks of one parent hand out
 // equal numbers. An inode that is in neither set of rows born since is the same
 // on both sides; for any other the contents are compared.
 type differ struct {
-	a, b    *reader
-	fn      func(Change) error
-	all     bool              // nothing is shared: compare everything
-	touched map[tine.Ino]bool // inodes of which some row was born since
-	above   map[tine.Ino]bool // directories, on either side, that lead to one
+	a, b *reader
+	fn   func(Change) error
+	all  bool // nothing is shared: compare everything
+	*changed
 }
 
 // Diff calls fn for every path that differs between what a and b show, in the
@@ -49,10 +49,9 @@ type differ struct {
 // theirs: mode, owner, attributes; that their entries differ is shown by those.
 func Diff(a, b View, related bool, fn func(Change) error) error {
 	return timeline.ReadBoth(a.View, b.View, func(ra, rb *timeline.Reader) error {
-		d := &differ{a: &reader{ra}, b: &reader{rb}, fn: fn, all: !related,
-			touched: map[tine.Ino]bool{}, above: map[tine.Ino]bool{}}
+		d := &differ{a: &reader{ra}, b: &reader{rb}, fn: fn, all: !related, changed: newChanged()}
 		if related {
-			if err := d.collect(); err != nil {
+			if err := d.collect(d.a, d.b); err != nil {
 				return err
 			}
 		}
@@ -60,74 +59,10 @@ func Diff(a, b View, related bool, fn func(Change) error) error {
 	})
 }
 
-// collect finds the inodes that may differ and all directories above them.
-func (d *differ) collect() error {
-	err := timeline.EachChanged(d.a.Reader, d.b.Reader, func(k record.Logical) {
-		switch k.Table() {
-		case record.TableDentry, record.TableInode, record.TableChunk, record.TableXattr:
-			d.touched[k.Ino()] = true
-		}
-	})
-	if err != nil {
-		return err
-	}
-	for ino := range d.touched {
-		for _, r := range []*reader{d.a, d.b} {
-			if err := d.markAbove(r, ino, map[tine.Ino]bool{}); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// markAbove marks the directories that lead to an inode in one view.
-func (d *differ) markAbove(r *reader, ino tine.Ino, seen map[tine.Ino]bool) error {
-	n, err := r.inode(ino)
-	if err == tine.ErrStale {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	parents, err := r.parents(n)
-	if err != nil {
-		return err
-	}
-	for _, p := range parents {
-		if seen[p] {
-			continue
-		}
-		seen[p] = true
-		d.above[p] = true
-		if err := d.markAbove(r, p, seen); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// parents returns the directories in which an inode has names.
-func (r *reader) parents(n *node) ([]tine.Ino, error) {
-	var ps []tine.Ino
-	if n.Parent != 0 && n.ino != tine.RootIno {
-		ps = append(ps, n.Parent)
-	}
-	if n.Flags&record.FlagLinks == 0 {
-		return ps, nil
-	}
-	p := record.InoPrefix(record.TableLink, n.ino)
-	err := r.Scan(p, prefixEnd(p), func(k record.Logical, _ timeline.Found) (bool, error) {
-		ps = append(ps, k.LinkParent())
-		return true, nil
-	})
-	return ps, err
-}
-
 // same reports that an inode number means one unchanged inode on both sides,
 // with nothing changed below it.
 func (d *differ) same(x, y tine.Ino) bool {
-	return !d.all && x == y && !d.touched[x] && !d.above[x]
+	return !d.all && x == y && !d.inodes[x] && !d.above[x]
 }
 
 // inode compares what one path means on the two sides; both exist.
@@ -149,7 +84,7 @@ func (d *differ) inode(path []byte, x, y tine.Ino) error {
 		}
 		return d.subtree(d.b, Added, path, y, direntType(nb.Mode))
 	}
-	if d.all || x != y || d.touched[x] {
+	if d.all || x != y || d.inodes[x] {
 		if err := d.compare(path, na, nb); err != nil {
 			return err
 		}
@@ -167,25 +102,53 @@ type named struct {
 	typ  uint8
 }
 
-// list returns a directory's entries by name.
-func (r *reader) list(ino tine.Ino) ([]named, error) {
-	var es []named
-	p := record.InoPrefix(record.TableDentry, ino)
-	err := r.Scan(p, prefixEnd(p), func(k record.Logical, f timeline.Found) (bool, error) {
+// eachEntry calls fn for a directory's entries by name, the first most of them
+// or until it returns false, and returns whether there are no more.
+func (r *reader) eachEntry(dir tine.Ino, most int, fn func(record.Logical, record.Dentry) bool) (whole bool, err error) {
+	whole = true
+	p := record.InoPrefix(record.TableDentry, dir)
+	err = r.Scan(p, prefixEnd(p), func(k record.Logical, f timeline.Found) (bool, error) {
+		if most--; most < 0 {
+			whole = false
+			return false, nil
+		}
 		e, err := record.DecodeDentry(f.Val)
+		if err != nil {
+			return false, err
+		}
+		whole = fn(k, e)
+		return whole, nil
+	})
+	return whole, err
+}
+
+// list returns a directory's entries by name.
+func (r *reader) list(dir tine.Ino) (es []named, err error) {
+	_, err = r.eachEntry(dir, math.MaxInt, func(k record.Logical, e record.Dentry) bool {
 		es = append(es, named{k.Name(), e.Ino, e.Type})
-		return true, err
+		return true
 	})
 	return es, err
 }
 
+// bothLists returns what has to be compared of two directories: of one that was
+// there when the views parted the names that may lead to a difference, else all.
+func (d *differ) bothLists(x, y tine.Ino) (as, bs []named, err error) {
+	if !d.all && x == y {
+		if as, err = d.entries(d.a, x); err == nil {
+			bs, err = d.entries(d.b, y)
+		}
+		return as, bs, err
+	}
+	if as, err = d.a.list(x); err == nil {
+		bs, err = d.b.list(y)
+	}
+	return as, bs, err
+}
+
 // directory compares the entries of two directories.
 func (d *differ) directory(path []byte, x, y tine.Ino) error {
-	as, err := d.a.list(x)
-	if err != nil {
-		return err
-	}
-	bs, err := d.b.list(y)
+	as, bs, err := d.bothLists(x, y)
 	if err != nil {
 		return err
 	}

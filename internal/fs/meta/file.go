@@ -178,7 +178,7 @@ func (v View) WriteAt(c Cred, ino tine.Ino, p []byte, off int64, atEnd bool) (at
 func (t *txn) wrote(c Cred, n *node) error {
 	n.Mtime, n.Ctime = t.Now(), t.Now()
 	if c.UID != 0 && n.Mode&(modeSetUID|modeSetGID) != 0 {
-		n.killPriv()
+		n.killPriv(c)
 	}
 	t.putInode(n)
 	return t.dropCapability(n)

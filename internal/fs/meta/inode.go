@@ -256,7 +256,7 @@ func (n *node) setOwnerAndMode(c Cred, s SetAttr) {
 		n.GID = *s.GID
 	}
 	if s.UID != nil || s.GID != nil || s.KillPriv {
-		n.killPriv()
+		n.killPriv(c)
 	}
 	if s.Mode != nil {
 		n.Mode = n.Mode&modeType | *s.Mode&modePerm
@@ -267,13 +267,14 @@ func (n *node) setOwnerAndMode(c Cred, s SetAttr) {
 }
 
 // killPriv takes away the rights that must not survive a write or a change of
-// owner.
-func (n *node) killPriv() {
+// owner. Set-group-ID without the group's right to execute gives no rights, and
+// stays when a member of the group makes the change.
+func (n *node) killPriv(c Cred) {
 	if n.isDir() {
 		return
 	}
 	n.Mode &^= modeSetUID
-	if n.Mode&modeXGroup != 0 {
+	if n.Mode&modeXGroup != 0 || n.Mode&modeSetGID != 0 && !c.InGroup(n.GID) {
 		n.Mode &^= modeSetGID
 	}
 }

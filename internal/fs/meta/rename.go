@@ -209,6 +209,16 @@ func (m *renaming) stamp(t *txn, ns ...*node) {
 	}
 }
 
+// NextCookie returns the cookie that the next name made gets. Those of all names
+// that there are, are smaller.
+func (v View) NextCookie() (c uint64, err error) {
+	err = v.read(func(r *reader) error {
+		c, err = r.NextCookie()
+		return err
+	})
+	return c, err
+}
+
 // ReadDir calls fn for the directory's entries after the cookie, in order,
 // until it returns false. "." and ".." are not among them.
 func (v View) ReadDir(ino tine.Ino, cookie uint64, fn func(DirEntry) bool) error {

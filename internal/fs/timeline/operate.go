@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"math"
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/fs/segment"
 	"tine.dev/tine/internal/tine"
@@ -94,7 +95,7 @@ func (v *View) Frozen() bool { return v.epoch != tine.Head }
 
 // Full reports that the device has no room for anything that makes the disk
 // larger.
-func (v *View) Full() bool { return v.line.tree.engine.noRoom() }
+func (v *View) Full() bool { return v.line.tree.engine.Room.Probe() }
 
 // Staged is data at the end of the line's open segment. It counts for nothing
 // until a row names it (Txn.Name).
@@ -216,4 +217,18 @@ func (r *Reader) Totals() (inodes, bytes int64, err error) {
 	}
 	c, err := record.DecodeCounters(f.Val)
 	return c.Inodes, c.Bytes, err
+}
+
+// NextCookie returns the place in the paging order of directories that the next
+// name gets: every name that the view shows is before it.
+func (r *Reader) NextCookie() (uint64, error) {
+	if l := r.view.line.root(); r.view.epoch == tine.Head && l.counters.loaded {
+		return l.counters.NextCookie, nil
+	}
+	f, err := r.Get(record.TableKey(record.TableCounters))
+	if err != nil || !f.Exists() {
+		return math.MaxUint64, err // hide nothing
+	}
+	c, err := record.DecodeCounters(f.Val)
+	return c.NextCookie, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"tine.dev/tine/internal/fs/meta"
 	"tine.dev/tine/internal/tine"
@@ -214,6 +215,7 @@ func (f *File) release() (err error) {
 type Dir struct {
 	s    *Session
 	n    Node
+	end  atomic.Uint64 // the cookie before which this listing ends; 0 before the first Read
 	once sync.Once
 }
 
@@ -249,8 +251,21 @@ func (d *Dir) Node() Node { return d.n }
 // Read calls fn for the entries after the cookie (0: from the start), in an
 // order that stands still, until fn returns false: an entry that exists all
 // the while comes exactly once. "." and ".." are not among them.
+//
+// Names made after the last Read from the start are not among them either. A new
+// name comes last, so a program that renames each file that it reads would
+// meet all of them again, and never come to an end.
 func (d *Dir) Read(cookie uint64, fn func(DirEntry) bool) error {
-	return d.s.look(OpReadDir, d.n, func(v meta.View, _ uint32) error { return v.ReadDir(d.n.Ino, cookie, fn) })
+	return d.s.look(OpReadDir, d.n, func(v meta.View, _ uint32) (err error) {
+		end := d.end.Load()
+		if cookie == 0 || end == 0 {
+			if end, err = v.NextCookie(); err != nil {
+				return err
+			}
+			d.end.Store(end)
+		}
+		return v.ReadDir(d.n.Ino, cookie, func(e DirEntry) bool { return e.Cookie < end && fn(e) })
+	})
 }
 
 // Parent returns the directory that this one lies in; the root's is itself.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -19,6 +20,14 @@ func Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	// What left the group may hold the output open; do not wait for it for ever.
 	cmd.WaitDelay = 10 * time.Second
 	return cmd
+}
+
+// Environment is this process's environment, with what makes git and other
+// tools behave the same on every machine.
+func Environment() []string {
+	return append(os.Environ(), "LC_ALL=C", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_TERMINAL_PROMPT=0",
+		"GIT_AUTHOR_NAME=w", "GIT_AUTHOR_EMAIL=w@example.com", "GIT_COMMITTER_NAME=w", "GIT_COMMITTER_EMAIL=w@example.com",
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=gc.auto", "GIT_CONFIG_VALUE_0=0")
 }
 
 // Output runs cmd and returns what it wrote to standard output and standard

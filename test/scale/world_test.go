@@ -23,6 +23,13 @@ var (
 	forks = flag.Int("forks", 0, "idle forks; 0: 1,000, or 10,000 with -long")
 	count = flag.Int("rounds", 0, "rounds of fork and promote, and of checkpoint and rollback; 0: 300, or 10,000 with -long")
 	deep  = flag.Int("depth", 0, "levels of forks of forks; 0: 100")
+
+	entries   = flag.Int("entries", 0, "names in the large directory; 0: 4,000, or 1,000,000 with -long")
+	writes    = flag.Int("writes", 0, "random writes into the sparse file; 0: 2,000, or 100,000 with -long")
+	written   = flag.Int("written-forks", 0, "forks that are mounted and written to; 0: 150, or 10,000 with -long")
+	deeper    = flag.Int("deeper", 0, "levels of forks of forks without a mount; 0: 200, or 1,000 with -long")
+	heldFiles = flag.Int("held-files", 0, "files below a held checkpoint; 0: 200, or 3,000 with -long")
+	rewrites  = flag.Int("rewrites", 0, "how often the tree below a checkpoint is rewritten; 0: 8, or 20 with -long")
 )
 
 // size is what a flag asks for, or what the form of the run does.
@@ -93,27 +100,45 @@ func fork(t testing.TB, h *volume.Host, from, name string) {
 	check(t, err)
 }
 
-// mount mounts a disk on a new directory until the end of the test.
+// mount mounts a disk or checkpoint on a new directory until the end of the test.
 func mount(t testing.TB, h *volume.Host, disk string) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "mnt")
-	check(t, os.Mkdir(dir, 0o755))
+	return mountOn(t, h, disk).Dir()
+}
+
+// mountOn is mount for those who may unmount earlier.
+func mountOn(t testing.TB, h *volume.Host, disk string) *fusefs.Mount {
+	t.Helper()
+	m := mountUntil(t, h, disk, filepath.Join(t.TempDir(), "mnt"))
+	t.Cleanup(func() { unmount(t, m) })
+	return m
+}
+
+// mountUntil mounts a disk or checkpoint on a directory, which it makes; the
+// caller unmounts.
+func mountUntil(t testing.TB, h *volume.Host, disk, dir string) *fusefs.Mount {
+	t.Helper()
+	ref, err := volume.ParseRef(disk)
+	check(t, err)
+	check(t, os.MkdirAll(dir, 0o755))
 	m, err := fusefs.New(ctx, fusefs.Options{
 		Dir: dir,
 		Attach: func(ctx context.Context, o volume.AttachOptions) (*volume.Session, error) {
-			return h.Attach(ctx, me, volume.Ref{Disk: disk}, o)
+			return h.Attach(ctx, me, ref, o)
 		},
 	})
 	check(t, err)
-	t.Cleanup(func() {
-		// A mount that was copied into another mount namespace never ends.
-		ctx, cancel := context.WithTimeout(ctx, time.Minute)
-		defer cancel()
-		if err := m.Unmount(ctx); err != nil {
-			t.Errorf("unmount: %v", err)
-		}
-	})
-	return dir
+	return m
+}
+
+func unmount(t testing.TB, m *fusefs.Mount) {
+	t.Helper()
+	// A mount that was copied into another mount namespace never ends.
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := m.Unmount(ctx); err != nil {
+		t.Errorf("unmount: %v", err)
+	}
 }
 
 // put creates or overwrites a file.
@@ -143,6 +168,18 @@ func get(t testing.TB, s *volume.Session, name string) string {
 	check(t, err)
 	check(t, f.Close())
 	return string(p)
+}
+
+// eachName lists a directory.
+func eachName(t testing.TB, s *volume.Session, dir volume.Node, fn func(name string)) {
+	t.Helper()
+	l, err := s.OpenDir(dir)
+	check(t, err)
+	check(t, l.Read(0, func(e volume.DirEntry) bool {
+		fn(e.Name)
+		return true
+	}))
+	check(t, l.Close())
 }
 
 // filesPerDir is how many files makeTree puts into one directory.

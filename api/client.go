@@ -24,9 +24,10 @@ const maxLineBytes = 4 << 20
 
 // Client calls one server over its unix socket. It is safe for concurrent use.
 type Client struct {
-	socket string
-	author string
-	http   *http.Client
+	socket   string
+	author   string
+	askEvery time.Duration // how often the server is asked whether it lives, while a call lasts
+	http     *http.Client
 }
 
 // NewClient returns a client for the server that listens on the socket.
@@ -35,8 +36,9 @@ type Client struct {
 func NewClient(socket, author string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return dialServer(ctx, socket) }
 	return &Client{
-		socket: socket,
-		author: author,
+		socket:   socket,
+		author:   author,
+		askEvery: askEvery,
 		http: &http.Client{
 			// A server that is starting lets an upload wait for some seconds
 			// before it answers.
@@ -72,25 +74,31 @@ func dialServer(ctx context.Context, socket string) (net.Conn, error) {
 
 // PeerUID asks the kernel which user made the other end of a unix connection.
 func PeerUID(conn net.Conn) (uint32, error) {
+	cred, err := peer(conn)
+	if err != nil {
+		return 0, err
+	}
+	return cred.Uid, nil
+}
+
+// peer returns what the kernel says of the other end of a unix connection.
+func peer(conn net.Conn) (*syscall.Ucred, error) {
 	uc, ok := conn.(*net.UnixConn)
 	if !ok {
-		return 0, errors.New("not a unix connection")
+		return nil, errors.New("not a unix connection")
 	}
 	raw, err := uc.SyscallConn()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	var cred *syscall.Ucred
 	var credErr error
 	if err := raw.Control(func(fd uintptr) {
 		cred, credErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
 	}); err != nil {
-		return 0, err
+		return nil, err
 	}
-	if credErr != nil {
-		return 0, credErr
-	}
-	return cred.Uid, nil
+	return cred, credErr
 }
 
 // path joins segments of a URL path. Names that a path would swallow, and
@@ -134,8 +142,10 @@ func (c *Client) sendBody(ctx context.Context, method string, query url.Values, 
 		return nil, err
 	}
 	u := url.URL{Scheme: "http", Host: "tine", RawQuery: query.Encode()}
+	ctx, end := c.watch(ctx)
 	req, err := http.NewRequestWithContext(ctx, method, u.Scheme+"://"+u.Host+p+"?"+u.RawQuery, body)
 	if err != nil {
+		end()
 		return nil, &Error{Kind: kindInvalid, Message: err.Error()}
 	}
 	req.Header = h
@@ -144,8 +154,10 @@ func (c *Client) sendBody(ctx context.Context, method string, query url.Values, 
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
+		defer end()
 		return nil, c.transportError(ctx, err)
 	}
+	resp.Body = &watchedBody{resp.Body, ctx, end}
 	if resp.StatusCode/100 != 2 {
 		defer closeBody(resp)
 		return nil, readError(resp)
@@ -199,6 +211,10 @@ func (c *Client) lines(ctx context.Context, resp *http.Response, fn func([]byte)
 }
 
 func (c *Client) cutOff(ctx context.Context, err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
 	if ctx.Err() != nil {
 		return &Error{Kind: kindInterrupted, Message: "interrupted"}
 	}
@@ -222,7 +238,7 @@ func readError(resp *http.Response) error {
 func (c *Client) transportError(ctx context.Context, err error) error {
 	var e *Error
 	switch {
-	case errors.As(err, &e):
+	case errors.As(err, &e), errors.As(context.Cause(ctx), &e):
 		return e
 	case ctx.Err() != nil:
 		return &Error{Kind: kindInterrupted, Message: "interrupted"}

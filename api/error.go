@@ -5,6 +5,8 @@ type Error struct {
 	Kind    string `json:"kind" doc:"A word from a closed list; decide on it, not on the message" example:"not_found"`
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty" doc:"What to do next"`
+
+	silent bool // see IsSilent
 }
 
 // Error returns the message; the hint is apart, to be shown on its own line.

@@ -43,7 +43,7 @@ func (c *cli) dumpRows() *cobra.Command {
 				return &usageError{cmd.CommandPath(), "--prefix is not hexadecimal: " + prefix}
 			}
 			o.Prefix = p
-			_, rows, release, err := c.openData(data)
+			_, rows, release, err := c.openData(data, false)
 			if err != nil {
 				return err
 			}
@@ -140,7 +140,7 @@ func (c *cli) dumpCommits() *cobra.Command {
 		Example: "  tine dump commits work --data /srv/tine",
 		Args:    arguments(1, 1), ValidArgsFunction: c.once(c.completeDisk),
 		RunE: func(_ *cobra.Command, args []string) error {
-			_, rows, release, err := c.openData(data)
+			_, rows, release, err := c.openData(data, false)
 			if err != nil {
 				return err
 			}

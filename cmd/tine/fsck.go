@@ -97,8 +97,7 @@ var errOffline = errors.New("offline")
 // noServer reports that the check is to be made here: because it was asked for,
 // or because nobody listens.
 func (c *cli) noServer(err error) bool {
-	var e *api.Error
-	return errors.Is(err, errOffline) || errors.As(err, &e) && e.Kind == tine.KindUnavailable.String() && c.socket == ""
+	return errors.Is(err, errOffline) || noServer(err) && c.socket == ""
 }
 
 func (c *cli) fsckOnline(ctx context.Context, o fsckFlags, p *fsckOutput, result *fsckResult) error {
@@ -120,7 +119,9 @@ func (c *cli) fsckOnline(ctx context.Context, o fsckFlags, p *fsckOutput, result
 
 // openData opens the rows of a data directory that no server has. The returned
 // function gives it back.
-func (c *cli) openData(data string) (dir string, rows kv.Store, release func(), err error) {
+//
+// With cut, rows whose log is damaged are opened at the state before the damage.
+func (c *cli) openData(data string, cut bool) (dir string, rows kv.Store, release func(), err error) {
 	if data == "" {
 		data = c.dataDir()
 	}
@@ -131,7 +132,15 @@ func (c *cli) openData(data string) (dir string, rows kv.Store, release func(), 
 	if err != nil {
 		return "", nil, nil, err
 	}
-	rows, err = pebble.Open(pebble.Options{Dir: filepath.Join(data, "rows"), Logger: slog.New(slog.DiscardHandler)})
+	o := pebble.Options{Dir: filepath.Join(data, "rows"), Logger: slog.New(slog.DiscardHandler)}
+	rows, err = pebble.Open(o)
+	if cut && tine.KindOf(err) == tine.KindCorrupt && err != nil {
+		damage := err
+		o.CutLog = true
+		if rows, err = pebble.Open(o); err == nil {
+			fmt.Fprintf(c.env.stderr, "tine: %v\n      it is cut off there: what was written after that is lost\n", damage)
+		}
+	}
 	if err != nil {
 		lock.Release()
 		return "", nil, nil, err
@@ -143,7 +152,7 @@ func (c *cli) openData(data string) (dir string, rows kv.Store, release func(), 
 }
 
 func (c *cli) fsckOffline(ctx context.Context, o fsckFlags, p *fsckOutput, result *fsckResult) error {
-	data, rows, release, err := c.openData(o.data)
+	data, rows, release, err := c.openData(o.data, o.repair)
 	if err != nil {
 		return err
 	}

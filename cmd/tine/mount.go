@@ -9,6 +9,7 @@ import (
 
 	"tine.dev/tine/api"
 	"tine.dev/tine/internal/control/config"
+	"tine.dev/tine/internal/control/keeper"
 	"tine.dev/tine/internal/control/oserr"
 	"tine.dev/tine/internal/control/server"
 	"tine.dev/tine/internal/tine"
@@ -57,7 +58,9 @@ func (c *cli) umountCommand() *cobra.Command {
 		Use: "umount DIR", Aliases: []string{"unmount"}, Short: "Take a mount away and forget it",
 		Long: "Unmount the disk on DIR. What was written is durable when the command returns. A mount in use\n" +
 			"is refused; --force takes it away from the programs that use it. Works also on what a crashed\n" +
-			"server has left behind, even when no server runs.",
+			"server has left behind, even when no server runs. From a server that does not answer --force takes\n" +
+			"the mount too: what was written and not synced may then be lost, and the mount comes back when\n" +
+			"the server is started again.",
 		Example: "  tine umount /mnt/work\n  tine umount --force /mnt/work",
 		Args:    arguments(1, 1), ValidArgsFunction: c.once(c.completeMount),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -66,7 +69,10 @@ func (c *cli) umountCommand() *cobra.Command {
 				return err
 			}
 			err = c.client().Unmount(cmd.Context(), dir, force)
-			if noServer(err) {
+			switch {
+			case api.IsSilent(err) && force:
+				err = keeper.GiveUp(dir)
+			case noServer(err):
 				if data == "" {
 					data = c.dataDir()
 				}
@@ -86,7 +92,7 @@ func (c *cli) umountCommand() *cobra.Command {
 // noServer reports whether the error says that nobody listens.
 func noServer(err error) bool {
 	var e *api.Error
-	return errors.As(err, &e) && e.Kind == tine.KindUnavailable.String()
+	return errors.As(err, &e) && e.Kind == tine.KindUnavailable.String() && !api.IsSilent(err)
 }
 
 // dataDir is where a server of this user that is told nothing keeps its data.

@@ -59,6 +59,8 @@ func classify(err error) (tine.ErrorKind, string) {
 		return tine.KindUnavailable, "raise the limit of open files (ulimit -n, LimitNOFILE=)"
 	case syscall.EINVAL:
 		return tine.KindInvalid, ""
+	case syscall.EIO:
+		return tine.KindIO, "look at the device and at the kernel's log"
 	}
 	return tine.KindIO, ""
 }

@@ -42,22 +42,21 @@ type Options struct {
 // server is one run.
 type server struct {
 	Options
-	gate     *gate
-	http     *http.Server
-	host     *volume.Host
-	keeper   *keeper.Keeper
-	importer *importer.Importer
-	exporter *exporter.Exporter
-	started  time.Time
-	watch    watchers
+	gate      *gate
+	http      *http.Server
+	host      *volume.Host
+	keeper    *keeper.Keeper
+	importer  *importer.Importer
+	exporter  *exporter.Exporter
+	started   time.Time
+	restoring time.Duration // how long the mounts took to come back
+	watch     watchers
 }
 
 // Run serves until ctx is done, then stops in order and returns nil. An error
 // means that the server could not start, or that stopping lost something.
 func Run(ctx context.Context, o Options) error {
-	if o.Config.MemoryLimit > 0 {
-		debug.SetMemoryLimit(o.Config.MemoryLimit)
-	}
+	o.tuneMemory()
 	lock, err := lockData(o.Config.Data, o.Config.Socket)
 	if err != nil {
 		return err
@@ -100,6 +99,23 @@ func Run(ctx context.Context, o Options) error {
 	return errors.Join(err, s.stop())
 }
 
+// garbagePercent is how much garbage there may be for what is live before it is
+// collected. Most of what is live are the row store's blocks in memory, which
+// the collector need not look into: it is cheap, and the usual 100 would have
+// every cached byte take two.
+const garbagePercent = 50
+
+// tuneMemory sets the limits of the process's memory. The environment of the Go
+// runtime, GOGC, has the last word.
+func (o *Options) tuneMemory() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbagePercent)
+	}
+	if o.Config.MemoryLimit > 0 {
+		debug.SetMemoryLimit(o.Config.MemoryLimit)
+	}
+}
+
 // open opens the disks and brings back what the last run had.
 func (s *server) open(ctx context.Context) error {
 	c := s.Config
@@ -135,7 +151,9 @@ func (s *server) open(ctx context.Context) error {
 		}
 	}
 	s.watch.events.Add(api.Event{Kind: "server-start", Detail: "version " + buildinfo.Read().Version})
+	began := time.Now()
 	s.keeper.Restore(ctx)
+	s.restoring = time.Since(began)
 	return s.runWatchers()
 }
 
@@ -155,7 +173,7 @@ func (s *server) ready() {
 	}
 	s.gate.set(s.watch.tracer.Parents(calls), "ready")
 	s.Log.Info("ready", "version", version.Version, "data", s.Config.Data, "socket", s.Config.Socket,
-		"mounts", len(s.keeper.List()), "took", time.Since(s.started).Round(time.Millisecond).String())
+		"mounts", len(s.keeper.List()), "mounting", s.restoring.Round(time.Millisecond).String(), "took", time.Since(s.started).Round(time.Millisecond).String())
 	s.notify("READY=1")
 	if s.Ready != nil {
 		s.Ready()

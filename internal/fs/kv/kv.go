@@ -41,6 +41,15 @@ type Store interface {
 	Close() error
 }
 
+// Waiter is a Store on a device that may be full. Such a store does not fail
+// when a commit that it has let in meets a full device: the commit waits for
+// room, and its caller with it. Others get tine.KindNoSpace at once.
+type Waiter interface {
+	// Waiting reports whether a commit waits for room now. It does not wait
+	// itself and may be called at any time.
+	Waiting() bool
+}
+
 // Batch collects changes to be applied as one.
 type Batch interface {
 	// Set puts a row. Key and value are copied.

@@ -92,6 +92,13 @@ func TestRepack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	overlapping := append([]Range{{2, 6}, {9 * BlockBytes, 3}}, live...)
+	physical, used, err := Packed(w.ID(), overlapping, row.End)
+	if want := int64(10 + 3 + 3 + 50 + 2*BlockBytes); err != nil || physical != next.Physical || used != want {
+		t.Fatalf("foretold %d bytes for %d, %v; it has %d, and %d are named", physical, used, err, next.Physical, want)
+	}
+	_, _, err = Packed(w.ID(), []Range{{row.End - 1, 2}}, row.End)
+	wantKind(t, err, tine.KindInvalid)
 	if next.Generation != 1 || next.End != row.End || next.Physical >= row.Physical {
 		t.Fatalf("repacked to %+v", next)
 	}

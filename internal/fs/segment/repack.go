@@ -14,6 +14,24 @@ import (
 // Range is a part of a segment's payload, in bytes.
 type Range struct{ Off, Len int64 }
 
+// Packed returns how long the file would be that Repack makes of a segment with
+// a payload of end bytes, and how many bytes the live ranges have, each counted
+// once. Errors: KindInvalid for a range outside the payload.
+func Packed(id tine.SegmentID, live []Range, end int64) (physical, used int64, err error) {
+	runs, err := liveRuns(id, live, end)
+	if err != nil {
+		return 0, 0, err
+	}
+	live = slices.Clone(live)
+	slices.SortFunc(live, func(a, b Range) int { return cmp.Compare(a.Off, b.Off) })
+	at := int64(0) // all before is counted
+	for _, r := range live {
+		used += max(0, r.Off+r.Len-max(at, r.Off))
+		at = max(at, r.Off+r.Len)
+	}
+	return newLayout(runs, end).physical, used, nil
+}
+
 // Repack writes the blocks that live ranges touch to a new file, of the next
 // generation that has none, verifies them on the way, and flushes it. It
 // returns the row that is to take the place of loc, by compare-and-swap; the

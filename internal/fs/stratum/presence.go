@@ -2,6 +2,7 @@ package stratum
 
 import (
 	"hash/maphash"
+	"math/bits"
 	"sync/atomic"
 
 	"tine.dev/tine/internal/fs/record"
@@ -29,22 +30,33 @@ func newPresence(seed maphash.Seed, rows int) *presence {
 	return &presence{seed: seed, blocks: make([]block, room*bitsPerKey/512+1), room: room}
 }
 
-// hash is what is asked for: of a whole logical key, or of the prefix that the
-// rows of one inode in one table share.
-func (p *presence) hash(l record.Logical) uint64 { return maphash.String(p.seed, string(l)) }
+// Hash is what a filter is asked for: the hash of a whole logical key, or of
+// the group that rows share. One is made for a look-up, however many strata it
+// asks; it means something to filters of the same seed only.
+type Hash uint64
+
+// HashOf returns the hash of a key or of a group.
+func HashOf(seed maphash.Seed, l record.Logical) Hash { return Hash(maphash.String(seed, string(l))) }
 
 // note adds a key, and the group that it belongs to.
 func (p *presence) note(l record.Logical) {
-	p.add(p.hash(l))
+	p.add(HashOf(p.seed, l))
 	if len(l) > groupLen {
-		p.add(p.hash(l[:groupLen]))
+		p.add(HashOf(p.seed, l[:groupLen]))
 	}
+}
+
+// block returns where the bits of a key lie: by its place among all hashes,
+// which needs no division.
+func (p *presence) block(h Hash) *block {
+	i, _ := bits.Mul64(uint64(h), uint64(len(p.blocks)))
+	return &p.blocks[i]
 }
 
 // add counts only what it did not have: the same rows are written again and
 // again, and folded into the same stratum, and do not fill it.
-func (p *presence) add(h uint64) {
-	b := &p.blocks[h%uint64(len(p.blocks))]
+func (p *presence) add(h Hash) {
+	b := p.block(h)
 	h ^= h >> 29
 	fresh := false
 	for range probes {
@@ -57,8 +69,8 @@ func (p *presence) add(h uint64) {
 	}
 }
 
-func (p *presence) has(h uint64) bool {
-	b := &p.blocks[h%uint64(len(p.blocks))]
+func (p *presence) has(h Hash) bool {
+	b := p.block(h)
 	h ^= h >> 29
 	for range probes {
 		if b[h>>6&7].Load()&(1<<(h&63)) == 0 {

@@ -18,10 +18,10 @@ func TestPresenceIsNeverTooNarrow(t *testing.T) {
 	}
 	wrong := 0
 	for i := range 1000 {
-		if s.Lacks(record.ChunkKey(tine.Ino(i), uint64(i))) || s.Lacks(record.InoPrefix(record.TableChunk, tine.Ino(i))) {
+		if s.lacks(record.ChunkKey(tine.Ino(i), uint64(i))) || s.lacks(record.InoPrefix(record.TableChunk, tine.Ino(i))) {
 			t.Fatalf("inode %d was added and is denied", i)
 		}
-		if !s.Lacks(record.ChunkKey(tine.Ino(i+5000), 0)) {
+		if !s.lacks(record.ChunkKey(tine.Ino(i+5000), 0)) {
 			wrong++
 		}
 	}
@@ -49,11 +49,11 @@ func TestEmptyStratumDeniesAll(t *testing.T) {
 	s := Empty(tine.StratumID{1}, maphash.MakeSeed())
 	for i := range 3000 {
 		k := record.InodeKey(tine.Ino(i))
-		if i == 0 && !s.Lacks(k) {
+		if i == 0 && !s.lacks(k) {
 			t.Error("it does not deny what it cannot have")
 		}
 		s.Note(k)
-		if s.Lacks(k) {
+		if s.lacks(k) {
 			t.Fatalf("inode %d was noted and is denied", i)
 		}
 	}
@@ -69,7 +69,7 @@ func TestTheSameKeysDoNotFillAFilter(t *testing.T) {
 	for i := range 100_000 {
 		s.Note(record.InodeKey(tine.Ino(i % 50)))
 	}
-	if !s.Filtered() || !s.Lacks(record.DentryKey(7, "absent")) && !s.Lacks(record.DentryKey(8, "absent")) {
+	if !s.Filtered() || !s.lacks(record.DentryKey(7, "absent")) && !s.lacks(record.DentryKey(8, "absent")) {
 		t.Error("fifty rows, written again and again, have spoilt the filter")
 	}
 }

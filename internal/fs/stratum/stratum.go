@@ -61,10 +61,16 @@ func (s *Stratum) Note(l record.Logical) {
 }
 
 // Lacks reports that the stratum certainly has no row of the key, or none of
-// the group when l is what Group returned.
-func (s *Stratum) Lacks(l record.Logical) bool {
+// the group when h is the hash of what Group returned.
+func (s *Stratum) Lacks(h Hash) bool {
 	p := s.filter.Load()
-	return p != nil && !p.has(p.hash(l))
+	return p != nil && !p.has(h)
+}
+
+// lacks is Lacks for one stratum, with whatever seed its filter has.
+func (s *Stratum) lacks(l record.Logical) bool {
+	p := s.filter.Load()
+	return p != nil && !p.has(HashOf(p.seed, l))
 }
 
 // Filtered reports that the stratum has a filter.

@@ -57,7 +57,7 @@ func byBirth(a, b Version) int { return cmp.Compare(a.Birth, b.Birth) }
 func Versions(snap kv.Snapshot, strata []*Stratum, l record.Logical) ([]Version, error) {
 	var vs []Version
 	for _, s := range strata {
-		if s.Lacks(l) {
+		if s.lacks(l) {
 			continue
 		}
 		prefix := record.AppendKey(nil, s.ID, l)

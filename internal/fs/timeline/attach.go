@@ -106,6 +106,20 @@ func (d *Disk) Sync(ctx context.Context) error {
 	return l.sync(ctx)
 }
 
+// SealUnused seals the open segment of a disk to which nothing is attached, so
+// that no file is kept open for it; the next write begins another segment.
+func (d *Disk) SealUnused(ctx context.Context) error {
+	if err := d.tree.ensure(); err != nil {
+		return err
+	}
+	l, idle := d.line, d.exists() == nil && d.inUse == 0
+	d.tree.mu.Unlock()
+	if !idle {
+		return nil
+	}
+	return l.syncAndSeal(ctx)
+}
+
 // DiskInfo describes a disk.
 type DiskInfo struct {
 	ID       tine.DiskID
@@ -205,8 +219,8 @@ func (d *Disk) Log() ([]record.LogEntry, error) {
 	}
 	last := t.last
 	t.mu.Unlock()
-	if err := last.wait(context.Background(), t.engine); err != nil {
-		return nil, err
+	if err := last.wait(context.Background(), t.engine); err != nil && tine.KindOf(err) != tine.KindNoSpace {
+		return nil, err // on a full device the durable part is better than nothing
 	}
 	snap := t.engine.Rows.Snapshot()
 	defer snap.Close()

@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"tine.dev/tine/internal/fs/crashpoint"
@@ -44,7 +45,7 @@ const maxSealed = 6
 // cannot be killed. No lock is held.
 func (l *line) admit() error {
 	for {
-		if err := l.tree.engine.check(); err != nil {
+		if err := l.tree.check(); err != nil {
 			return err
 		}
 		ys := l.layers()
@@ -110,8 +111,11 @@ func (l *line) commitLoop() {
 		if err != nil {
 			l.commits.failed = err
 		}
-		rest := append([]*layer(nil), l.layers()[1:]...)
-		l.sealed.Store(&rest)
+		if rest := slices.Clone(l.layers()[1:]); len(rest) > 0 {
+			l.sealed.Store(&rest)
+		} else {
+			l.sealed.Store(nil)
+		}
 		l.mu.Unlock()
 		y.finish(err)
 		if err == nil {
@@ -202,7 +206,7 @@ func (l *line) dropSegment(y *layer, info *segInfo) {
 // is in memory meanwhile is not lost, and whoever waits for it is told.
 func (l *line) apply(y *layer) error {
 	e := l.tree.engine
-	if err := e.check(); err != nil {
+	if err := l.tree.check(); err != nil {
 		return err
 	}
 	if err := y.awaitDeps(); err != nil {
@@ -220,7 +224,7 @@ func (l *line) apply(y *layer) error {
 			hardened[i] = h
 			i++
 		case tine.KindOf(err) != tine.KindNoSpace || !e.waitForSpace():
-			e.fail(err)
+			l.tree.fail(err)
 			return err
 		}
 	}
@@ -238,7 +242,7 @@ func (l *line) apply(y *layer) error {
 			b.Discard()
 			break
 		}
-		if !y.grows || e.full.Load() {
+		if !y.grows || e.Room.Full() {
 			b.AllowLow()
 		}
 		err := e.Rows.Commit(b, true)
@@ -316,40 +320,9 @@ func (l *line) buildRows(b kv.Batch, y *layer) {
 	}
 }
 
-// waitForSpace marks the device as full, which refuses whatever makes a disk
-// larger, and waits a little for room. What was accepted before is bounded, and
-// is tried again from the store's reserve, so that deletions behind it can give
-// space back. It gives up when the engine closes.
-func (e *Engine) waitForSpace() bool {
-	e.full.Store(true)
-	select {
-	case <-e.janitor.quit:
-		return false
-	case <-time.After(100 * time.Millisecond):
-		return e.check() == nil
-	}
-}
-
-// probeInterval is how often a full device is asked whether it has room again.
-const probeInterval = 200 * time.Millisecond
-
-// noRoom reports whether the device was full at the last try, and tries again
-// now and then with a batch that changes nothing.
-func (e *Engine) noRoom() bool {
-	if !e.full.Load() {
-		return false
-	}
-	now, last := time.Now().UnixNano(), e.probed.Load()
-	if now-last < int64(probeInterval) || !e.probed.CompareAndSwap(last, now) {
-		return true
-	}
-	b := e.Rows.NewBatch()
-	b.Delete(record.Key(tine.TenantID{}, record.TableKey(record.TableTask), 0))
-	if e.Rows.Commit(b, false) == nil {
-		e.full.Store(false)
-	}
-	return e.full.Load()
-}
+// waitForSpace waits a little for room, when a commit has found none; false when
+// the engine closes or has failed.
+func (e *Engine) waitForSpace() bool { return e.Room.Refused(e.janitor.quit) && e.check() == nil }
 
 // afterCommit does what may happen only once a commit is durable: it removes
 // the files of dead segments (I18), and seals those that are full.
@@ -369,8 +342,13 @@ func (l *line) afterCommit(y *layer) {
 		full := l.space.writer != s.w
 		l.space.mu.Unlock()
 		if full && s.info.loc.Load().State == record.SegmentOpen {
-			if err := l.sealSegment(s.info, s.w); err != nil {
-				e.fail(err)
+			switch err := l.sealSegment(s.info, s.w); {
+			case tine.KindOf(err) == tine.KindNoSpace && err != nil:
+				l.space.mu.Lock()
+				l.space.full = append(l.space.full, s) // with the next commit; what it holds is durable
+				l.space.mu.Unlock()
+			case err != nil:
+				l.tree.fail(err)
 				return
 			}
 		}
@@ -380,6 +358,9 @@ func (l *line) afterCommit(y *layer) {
 // sync makes durable all that the line shows now (P1): it waits for the commit
 // that holds it. Callers that wait together share a commit.
 func (l *line) sync(ctx context.Context) error {
+	if err := l.tree.check(); err != nil {
+		return err // also where nothing is pending (P4)
+	}
 	l.mu.Lock()
 	if l.commits.failed != nil {
 		defer l.mu.Unlock()
@@ -415,13 +396,17 @@ func (s *step) wait(ctx context.Context, e *Engine) error {
 		case <-ctx.Done():
 			return tine.Errorf(tine.KindInterrupted, "gave up waiting for a commit: %w", context.Cause(ctx))
 		case <-look.C:
-			if e.full.Load() {
-				return tine.ErrNoSpace
+			if e.Room.Full() {
+				return errNotDurable
 			}
 			look.Reset(fullPatience)
 		}
 	}
 }
+
+// errNotDurable is what a wait on a full device ends with.
+var errNotDurable = tine.Errorf(tine.KindNoSpace, "the device is full: what was asked for is done but not yet durable, and lost should the server end before there is room").
+	WithHint("free space on the device that holds the data directory, or make it larger")
 
 // fullPatience is how long a commit that is waited for may take on a full
 // device.

@@ -39,6 +39,10 @@ func (d *Disk) entry(now int64, op, detail string, a Actor) record.LogEntry {
 // ID returns the disk's identifier.
 func (d *Disk) ID() tine.DiskID { return d.id }
 
+// Failed returns why nothing can become durable on the disk until the data directory
+// is opened again, nil if it can.
+func (d *Disk) Failed() error { return d.tree.check() }
+
 // Find returns the living disk of that name.
 func (e *Engine) Find(tenant tine.TenantID, name string) (*Disk, error) {
 	if err := tine.CheckName("disk", name); err != nil {

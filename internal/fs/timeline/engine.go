@@ -5,6 +5,7 @@ import (
 	"context"
 	"hash/maphash"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,7 +14,9 @@ import (
 	"tine.dev/tine/internal/fs/crashpoint"
 	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/room"
 	"tine.dev/tine/internal/fs/segment"
+	"tine.dev/tine/internal/fs/stray"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -32,14 +35,10 @@ type Options struct {
 	LayerBytes     int           // an open layer of this size is committed; 0: 8 MiB
 	// Reap removes a part of one unlinked file that nothing has open, if there
 	// is one; more asks to be called again. It is the file system's own.
-	Reap func(*Txn) (more bool, err error)
-	// FreeBytes tells how much the device under the data directory still takes;
-	// nil: no limit is known. KeepBytes of it are left to the row store, without
-	// which nothing can be deleted.
-	FreeBytes func() int64
-	KeepBytes int64
-	Manual    bool     // no background work but by ReclaimIdle: for the simulator
-	Mutation  Mutation // deliberate faults, for tests that must catch them
+	Reap     func(*Txn) (more bool, err error)
+	Room     *room.Device // of the device under Rows and Segments; nil: no limit is known
+	Manual   bool         // no background work but by ReclaimIdle: for the simulator
+	Mutation Mutation     // deliberate faults, for tests that must catch them
 }
 
 // Mutation is a deliberate fault. Tests set one and must then fail.
@@ -54,6 +53,9 @@ const (
 )
 
 func (o *Options) setDefaults() {
+	if o.Room == nil {
+		o.Room = room.New(o.Rows, room.Options{})
+	}
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
@@ -87,10 +89,8 @@ type Engine struct {
 	trash   map[diskName][]*Disk // removed disks, in the order of their removal
 	closed  bool
 	poison  atomic.Pointer[tine.Error]
-	full    atomic.Bool  // the device had no room at the last try
-	probed  atomic.Int64 // when the device was last asked for room, in nanoseconds
-	room    atomic.Int64 // bytes that may be staged before the device is asked again
 	janitor janitor
+	strays  *stray.Files // looked for by the janitor
 	seed    maphash.Seed // of the strata's filters
 	flights flights
 }
@@ -101,8 +101,8 @@ type diskName struct {
 }
 
 // Open reads the names of the disks and prepares the trees; each tree is
-// loaded when it is first used. It removes segment files that no row names (I18):
-// what a crash left between making a file and committing its row.
+// loaded when it is first used. What that takes grows with the number of disks,
+// slowly, and with nothing else.
 func Open(o Options) (*Engine, error) {
 	o.setDefaults()
 	e := &Engine{Options: o, trees: map[tine.TreeID]*tree{}, disks: map[tine.DiskID]*Disk{}, names: map[diskName]*Disk{}, trash: map[diskName][]*Disk{}}
@@ -111,12 +111,14 @@ func Open(o Options) (*Engine, error) {
 	if err := e.loadCatalog(); err != nil {
 		return nil, err
 	}
-	if err := e.removeStrayFiles(); err != nil {
+	var err error
+	if e.strays, err = stray.Note(e.Segments, e.Rows, e.namedBy(slices.Collect(maps.Keys(e.trees)))); err != nil {
 		return nil, err
 	}
-	if !o.Manual {
-		e.janitor.start()
+	if o.Manual {
+		return e, e.RemoveStrays()
 	}
+	e.janitor.start()
 	return e, nil
 }
 
@@ -163,6 +165,33 @@ func (e *Engine) loadCatalog() error {
 	})
 }
 
+// RemoveStrays removes the segment files that no row named at open (I18), once; a
+// later call waits for the first.
+func (e *Engine) RemoveStrays() error { return e.strays.Remove(e.Logger) }
+
+// namedBy returns what finds the segment files that the rows of some trees name.
+func (e *Engine) namedBy(trees []tine.TreeID) stray.Named {
+	return func(rows kv.Snapshot, note func(stray.File)) error {
+		for _, id := range trees {
+			err := scanTable(rows, id, record.TableSegment, func(l record.Logical, v []byte) error {
+				seg, err := record.DecodeSegment(v)
+				sid, _ := l.ID()
+				note(stray.File{ID: sid, Generation: seg.Generation})
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			select {
+			case <-e.janitor.quit:
+				return tine.Errorf(tine.KindInterrupted, "the engine closes")
+			default:
+			}
+		}
+		return nil
+	}
+}
+
 // scanTable calls fn for every row of one table of an owner.
 func scanTable(snap kv.Snapshot, owner [tine.IDSize]byte, t record.Table, fn func(record.Logical, []byte) error) error {
 	return scanPrefix(snap, owner, record.TableKey(t), fn)
@@ -186,50 +215,6 @@ func scanPrefix(snap kv.Snapshot, owner [tine.IDSize]byte, p record.Logical, fn 
 		}
 	}
 	return scan.Err()
-}
-
-// removeStrayFiles removes segment files that no row names, and generations
-// that a repack has replaced.
-func (e *Engine) removeStrayFiles() error {
-	type file struct {
-		id  tine.SegmentID
-		gen uint64
-	}
-	var files []file
-	err := e.Segments.Files(func(id tine.SegmentID, gen uint64, _ int64) error {
-		files = append(files, file{id, gen})
-		return nil
-	})
-	if err != nil || len(files) == 0 {
-		return err
-	}
-	named := map[tine.SegmentID]uint64{}
-	snap := e.Rows.Snapshot()
-	defer snap.Close()
-	for id := range e.trees {
-		err := scanTable(snap, id, record.TableSegment, func(l record.Logical, v []byte) error {
-			seg, err := record.DecodeSegment(v)
-			if err != nil {
-				return err
-			}
-			sid, _ := l.ID()
-			named[sid] = seg.Generation
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	for _, f := range files {
-		if gen, ok := named[f.id]; ok && gen == f.gen {
-			continue
-		}
-		if err := e.Segments.Remove(f.id, f.gen); err != nil {
-			return err
-		}
-		e.Logger.Info("removed a segment file that no row names", "segment", f.id.String(), "generation", f.gen)
-	}
-	return nil
 }
 
 // fail poisons the engine: something durable can no longer be trusted to
@@ -269,6 +254,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		}
 	}
 	e.flights.wait()
+	e.strays.Forget()
 	return first
 }
 

@@ -47,7 +47,7 @@ func (l *line) unfiltered() (*line, *stratum.Stratum) {
 	n := 0
 	hops := l.view.hops()
 	for i := range hops {
-		if !hops[i].line.bare() {
+		if !hops[i].bare() {
 			n += len(hops[i].strata)
 		}
 	}
@@ -55,7 +55,7 @@ func (l *line) unfiltered() (*line, *stratum.Stratum) {
 		return nil, nil
 	}
 	for i := range hops {
-		if hops[i].line.bare() {
+		if hops[i].bare() {
 			continue
 		}
 		for _, s := range hops[i].strata {

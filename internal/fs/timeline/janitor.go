@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"tine.dev/tine/internal/tine"
 )
 
 // janitor runs the engine's background work, one piece at a time: drops,
@@ -43,6 +45,9 @@ func (j *janitor) start() {
 	j.wg.Add(1)
 	go func() {
 		defer j.wg.Done()
+		if err := j.engine.RemoveStrays(); err != nil && tine.KindOf(err) != tine.KindInterrupted && j.engine.check() == nil {
+			j.engine.Logger.Warn("segment files that no row names are left for the next start", "error", err)
+		}
 		tick := time.NewTicker(tidyInterval)
 		defer tick.Stop()
 		for {
@@ -134,7 +139,7 @@ const restShare = 3
 func (p *pass) rest(ctx context.Context, worked time.Duration) error {
 	enough := time.NewTimer(restShare * worked)
 	defer enough.Stop()
-	for p.hurry.Load() == 0 && !p.engine.full.Load() {
+	for p.hurry.Load() == 0 && !p.engine.Room.Full() {
 		select {
 		case <-enough.C:
 			return nil
@@ -221,8 +226,8 @@ func (j *janitor) step(ctx context.Context, t *tree) (bool, error) {
 	return false, nil
 }
 
-// loadedTrees returns the trees, loading those that are not: a tree may have
-// tasks left from before a restart.
+// loadedTrees returns the trees that have not failed, loading those that are not
+// loaded: a tree may have tasks left from before a restart.
 func (e *Engine) loadedTrees() []*tree {
 	e.mu.Lock()
 	ts := make([]*tree, 0, len(e.trees))
@@ -232,6 +237,9 @@ func (e *Engine) loadedTrees() []*tree {
 	e.mu.Unlock()
 	loaded := ts[:0]
 	for _, t := range ts {
+		if t.poison.Load() != nil {
+			continue
+		}
 		if err := t.ensure(); err != nil {
 			e.Logger.Error("a tree could not be loaded", "tree", t.id.String(), "error", err)
 			continue
@@ -248,9 +256,21 @@ func (e *Engine) Tidy(ctx context.Context) error {
 	e.janitor.hurry.Add(1)
 	defer e.janitor.hurry.Add(-1)
 	e.janitor.wake() // it may be resting
+	e.settle()
 	err := e.janitor.run(ctx, true)
+	e.settle()
 	e.flights.wait()
 	return err
+}
+
+// settle waits for what follows the commits under way, of which nobody is told:
+// files of dead segments are removed, full ones are sealed and may be dead.
+func (e *Engine) settle() {
+	for _, t := range e.loadedTrees() {
+		for _, l := range t.sorted() {
+			_ = l.exclusive(func() error { return nil })
+		}
+	}
 }
 
 // commitOne commits a line in whose open layer segments wait to be dropped.

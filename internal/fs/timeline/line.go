@@ -44,7 +44,7 @@ type line struct {
 	space    space
 	tasks    int // drops of this line that are not finished; guarded by tree.mu
 
-	sealed atomic.Pointer[[]*layer] // oldest first; dropped only once applied
+	sealed atomic.Pointer[[]*layer] // oldest first; dropped only once applied; nil: none
 	view   View                     // the head
 }
 
@@ -99,6 +99,7 @@ type segInfo struct {
 	pieces reclaim.Pieces // guarded by the owner's mu
 	gone   bool           // its row's removal stands in a layer; guarded by the owner's mu
 	tails  []tailRow      // known to the owner's committer only
+	firm   int64          // dead bytes that a repack would leave, as last looked; known to the janitor only
 }
 
 // root follows absorption to the line that lives.
@@ -149,7 +150,12 @@ func (l *line) untouched() bool {
 }
 
 // layers returns the sealed layers, oldest first.
-func (l *line) layers() []*layer { return *l.sealed.Load() }
+func (l *line) layers() []*layer {
+	if ys := l.sealed.Load(); ys != nil {
+		return *ys
+	}
+	return nil
+}
 
 // Handles counts the handles on an inode of a head; the file system keeps it.
 type Handles struct {

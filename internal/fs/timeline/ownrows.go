@@ -22,7 +22,7 @@ func (o *OwnRows) Versions(k record.Logical) ([]stratum.Version, error) { return
 // interval, some of them more than once. An error ends it.
 func (o *OwnRows) Keys(p record.Logical, born kv.Born) iter.Seq2[record.Logical, error] {
 	return func(yield func(record.Logical, error) bool) {
-		for _, y := range o.r.layers[0] {
+		for _, y := range o.r.own() {
 			if y.epoch <= born.After || y.epoch > born.UpTo {
 				continue
 			}
@@ -33,7 +33,7 @@ func (o *OwnRows) Keys(p record.Logical, born kv.Born) iter.Seq2[record.Logical,
 				}
 			}
 		}
-		if o.r.hops[0].line.bare() {
+		if o.r.hops[0].bare() {
 			return
 		}
 		for _, s := range o.r.hops[0].strata {
@@ -51,7 +51,7 @@ func (o *OwnRows) Keys(p record.Logical, born kv.Born) iter.Seq2[record.Logical,
 // to end.
 func (o *OwnRows) Each(p record.Logical, fn func(record.Logical, []stratum.Version) error) error {
 	pending := map[record.Logical]struct{}{} // rows of layers that no stratum has shown yet
-	for _, y := range o.r.layers[0] {
+	for _, y := range o.r.own() {
 		for k := range y.frees {
 			pending[k] = struct{}{}
 		}
@@ -61,7 +61,7 @@ func (o *OwnRows) Each(p record.Logical, fn func(record.Logical, []stratum.Versi
 		}
 	}
 	visit := func(k record.Logical, vs []stratum.Version) error {
-		for _, y := range o.r.layers[0] {
+		for _, y := range o.r.own() {
 			vs = y.amend(k, vs)
 		}
 		delete(pending, k)
@@ -70,7 +70,7 @@ func (o *OwnRows) Each(p record.Logical, fn func(record.Logical, []stratum.Versi
 		}
 		return fn(k, vs)
 	}
-	if h := &o.r.hops[0]; !h.line.bare() {
+	if h := &o.r.hops[0]; !h.bare() {
 		if err := stratum.EachRow(o.r.snapshot(), h.strata, p, visit); err != nil {
 			return err
 		}

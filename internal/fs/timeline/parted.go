@@ -43,7 +43,7 @@ func EachChanged(a, b *Reader, note func(record.Logical)) error {
 // eachBorn calls note for the rows of one hop born after an epoch.
 func (r *Reader) eachBorn(i int, after tine.Epoch, note func(record.Logical)) error {
 	h := &r.hops[i]
-	layers := r.layers[i]
+	layers := r.layersOf(i)
 	if i == 0 && r.open != nil {
 		layers = append(slices.Clone(layers), r.open)
 	}

@@ -16,7 +16,9 @@ import (
 const worthRepackBytes = 32 << 20
 
 // candidates returns the sealed segments with enough dead bytes; t.mu is not
-// held.
+// held. Blocks go as a whole, so dead bytes beside live ones stay: those that
+// the last look has found to be such count no more, or a file that was written
+// in small pieces would be looked at, and written anew, for ever.
 func (t *tree) candidates(thorough bool) map[*segInfo][]segment.Range {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -31,6 +33,9 @@ func (t *tree) candidates(thorough bool) map[*segInfo][]segment.Range {
 				continue
 			}
 			waste := loc.Physical - info.live
+			if !thorough {
+				waste -= info.firm
+			}
 			if waste > loc.Physical/50+2*segment.BlockBytes {
 				found[info] = nil
 				dead += waste
@@ -62,6 +67,11 @@ func (t *tree) repack(ctx context.Context, p *pass, thorough bool) error {
 			return err
 		}
 		began := time.Now()
+		if worth, err := info.worth(live); err != nil {
+			return err
+		} else if !worth {
+			continue
+		}
 		if err := t.repackOne(info, live); err != nil {
 			return err
 		}
@@ -86,17 +96,12 @@ func (t *tree) liveRanges(ctx context.Context, found map[*segInfo][]segment.Rang
 	for info := range found {
 		byID[info.id] = info
 	}
-	t.mu.Lock()
-	lines := t.sorted()
-	t.mu.Unlock()
-	for _, l := range lines {
+	for _, l := range t.sorted() {
 		if err := l.sync(ctx); err != nil {
 			return err
 		}
 	}
-	t.mu.Lock()
-	lines = t.sorted()
-	t.mu.Unlock()
+	lines := t.sorted()
 	snap := t.engine.Rows.Snapshot()
 	defer snap.Close()
 	for _, l := range lines {
@@ -129,6 +134,19 @@ func (l *line) names(info *segInfo) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return !info.gone && l.space.segs[info.id] == info
+}
+
+// worth reports whether a repack would make the segment's file enough smaller,
+// and notes what it would leave.
+func (info *segInfo) worth(live []segment.Range) (bool, error) {
+	loc := info.loc.Load()
+	packed, used, err := segment.Packed(info.id, live, loc.End)
+	if err != nil {
+		return false, err
+	}
+	gain := loc.Physical - packed
+	info.firm = max(0, packed-used)
+	return gain >= segment.BlockBytes && gain > loc.Physical/50, nil
 }
 
 // repackOne writes the segment's live blocks to a file of the next generation

@@ -1,6 +1,8 @@
 package timeline
 
 import (
+	"context"
+
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/fs/segment"
 	"tine.dev/tine/internal/tine"
@@ -46,7 +48,7 @@ func (s *segInfo) settle(end int64, h segment.Hardened, owner tine.TimelineID) {
 // count for nothing until a row names them (adopt).
 func (l *line) appendData(p []byte) (*segInfo, int64, error) {
 	e := l.tree.engine
-	if err := e.takeRoom(int64(len(p))); err != nil {
+	if err := e.Room.Take(int64(len(p))); err != nil {
 		return nil, 0, err
 	}
 	l.space.mu.Lock()
@@ -75,26 +77,6 @@ func (l *line) appendData(p []byte) (*segInfo, int64, error) {
 		return nil, 0, err
 	}
 	return l.space.info, off, nil
-}
-
-// askEvery is how many bytes are staged at most before the device is asked
-// again how much room it has.
-const askEvery = 16 << 20
-
-// takeRoom refuses data that would take from the device what the row store
-// needs to go on: a store that cannot even write a deletion could never give
-// space back.
-func (e *Engine) takeRoom(n int64) error {
-	if e.FreeBytes == nil || e.room.Add(-n) >= 0 {
-		return nil
-	}
-	spare := e.FreeBytes() - e.KeepBytes
-	if spare < n {
-		e.room.Store(0)
-		return tine.ErrNoSpace
-	}
-	e.room.Store(min(spare/2, askEvery))
-	return nil
 }
 
 // adopt makes the segment one of the line's, when a row first names it.
@@ -170,6 +152,7 @@ func (l *line) sealSegment(info *segInfo, w *segment.Writer) error {
 		return nil
 	}
 	b.Set(t.key(record.IDKey(record.TableSegment, info.id)), loc.Append(nil))
+	b.AllowLow() // it is small, and removes the tail rows
 	if err := t.engine.Rows.Commit(b, false); err != nil {
 		return err
 	}
@@ -181,6 +164,14 @@ func (l *line) sealSegment(info *segInfo, w *segment.Writer) error {
 		l.changed()
 	}
 	return nil
+}
+
+// syncAndSeal makes durable all that the line shows, and seals its open segment.
+func (l *line) syncAndSeal(ctx context.Context) error {
+	if err := l.sync(ctx); err != nil {
+		return err
+	}
+	return l.sealWriter()
 }
 
 // sealWriter seals the line's open segment, so that its file can be closed.

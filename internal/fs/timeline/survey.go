@@ -217,6 +217,6 @@ func (s *Survey) freeze(l *line) *Frozen {
 	for ino := range l.opens {
 		f.Open[ino] = true
 	}
-	f.Rows = &OwnRows{&Reader{view: &l.view, hops: l.view.hops()[:1], layers: [][]*layer{l.layers()}, snap: s.snap}}
+	f.Rows = &OwnRows{&Reader{view: &l.view, hops: l.view.hops()[:1], layers: []held{{0, l.layers()}}, snap: s.snap}}
 	return f
 }

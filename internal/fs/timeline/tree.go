@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -18,6 +19,7 @@ type tree struct {
 	engine *Engine
 	id     tine.TreeID
 	rec    record.Tree
+	poison atomic.Pointer[tine.Error] // see fail
 
 	mu          sync.Mutex
 	loaded      bool
@@ -38,6 +40,38 @@ type tree struct {
 
 	segMu sync.RWMutex
 	segs  map[tine.SegmentID]*segInfo
+}
+
+// fail poisons the tree: file data that a commit named could not be made durable, and
+// what follows in the stream cannot be either. The disks of other trees have
+// data files of their own, and go on; an error of the rows, which are one store,
+// fails the engine.
+func (t *tree) fail(err error) {
+	p := &tine.Error{Kind: tine.KindUnavailable, Msg: "the data of the disk could not be written", Err: err,
+		Hint: "look at the device, then restart the server: the disk opens at its last durable state"}
+	if t.poison.CompareAndSwap(nil, p) {
+		t.engine.Logger.Error("file data could not be written; the disks of one tree answer EIO until the server is restarted",
+			"tree", t.id.String(), "disks", t.diskNames(), "error", err)
+	}
+}
+
+// diskNames returns the names of the tree's disks. It takes t.mu.
+func (t *tree) diskNames() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var names []string
+	for _, d := range t.disks {
+		names = append(names, d.rec.Name)
+	}
+	return names
+}
+
+// check returns why nothing can become durable in the tree, nil if it can.
+func (t *tree) check() error {
+	if p := t.poison.Load(); p != nil {
+		return p
+	}
+	return t.engine.check()
 }
 
 type checkpoint struct {
@@ -61,7 +95,6 @@ func (t *tree) key(l record.Logical) []byte { return record.Key(t.id, l, 0) }
 func (t *tree) newLine(id tine.TimelineID, parent *line, branch tine.Epoch) *line {
 	l := &line{tree: t, id: id, parent: parent, branch: branch, first: branch + 1, epoch: branch + 1}
 	l.open = newLayer(l, l.epoch)
-	l.sealed.Store(&[]*layer{})
 	l.view = View{line: l, epoch: tine.Head}
 	t.lines[id] = l
 	return l
@@ -170,7 +203,7 @@ func (t *tree) apply(r *rows) error {
 		return err
 	}
 	for {
-		if err := e.check(); err != nil {
+		if err := t.check(); err != nil {
 			return err
 		}
 		b := e.Rows.NewBatch()
@@ -220,31 +253,20 @@ func (t *tree) ensure() error {
 // close commits what is pending, seals the open segments and stops.
 func (t *tree) close(ctx context.Context) error {
 	t.mu.Lock()
-	lines := make([]*line, 0, len(t.lines))
-	for _, l := range t.lines {
-		lines = append(lines, l)
-	}
 	last := t.last
 	t.mu.Unlock()
 	var first error
-	for _, l := range lines {
-		err := l.sync(ctx)
-		if err == nil {
-			err = l.sealWriter()
-		}
-		if err != nil && first == nil {
-			first = err
-		}
+	for _, l := range t.sorted() {
+		first = cmp.Or(first, l.syncAndSeal(ctx))
 	}
-	if err := last.wait(ctx, t.engine); err != nil && first == nil {
-		first = err
-	}
-	return first
+	return cmp.Or(first, last.wait(ctx, t.engine))
 }
 
 // sorted returns the tree's lines in the order of their ids, which is the
-// order of their making.
+// order of their making. It takes t.mu.
 func (t *tree) sorted() []*line {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	ls := make([]*line, 0, len(t.lines))
 	for _, l := range t.lines {
 		ls = append(ls, l)

@@ -30,7 +30,13 @@ type hop struct {
 	line   *line
 	strata []*stratum.Stratum // newest first
 	limit  tine.Epoch
+	stored bool // the line had rows when the path was made; it has for ever then
 }
+
+// bare reports that no row of the hop's line has ever been committed, so that
+// its strata need not be asked: a fork costs its readers nothing until it is
+// written.
+func (h *hop) bare() bool { return !h.stored && h.line.bare() }
 
 // hops returns the view's path, computing it when the topology has changed.
 func (v *View) hops() []hop {
@@ -45,7 +51,7 @@ func (v *View) hops() []hop {
 	for l := v.line.root(); l != nil; {
 		strata := slices.Clone(l.strata)
 		slices.Reverse(strata)
-		p.hops = append(p.hops, hop{l, strata, limit})
+		p.hops = append(p.hops, hop{l, strata, limit, !l.bare()})
 		limit = l.branch
 		if l.parent == nil {
 			break
@@ -89,18 +95,25 @@ const (
 type Reader struct {
 	view   *View
 	hops   []hop
-	layers [][]*layer // per hop, newest first
-	open   *layer     // the line's own open layer; nil for frozen views
+	layers []held // of the hops that have some, nearest first
+	open   *layer // the line's own open layer; nil for frozen views
 	snap   kv.Snapshot
 	key    []byte
+}
+
+// held are the layers of one hop, oldest first.
+type held struct {
+	hop    int
+	layers []*layer
 }
 
 // reader returns a Reader of the view; the caller holds line.mu.
 func (v *View) reader() *Reader {
 	r := &Reader{view: v, hops: v.hops()}
-	r.layers = make([][]*layer, len(r.hops))
 	for i := range r.hops {
-		r.layers[i] = r.hops[i].line.layers()
+		if ys := r.hops[i].line.layers(); len(ys) > 0 {
+			r.layers = append(r.layers, held{i, ys})
+		}
 	}
 	if l := r.hops[0].line; v.epoch == tine.Head {
 		r.open = l.open
@@ -133,23 +146,22 @@ func (r *Reader) at(l record.Logical, limit tine.Epoch) (Found, error) {
 			return e.found(r.open.epoch), nil
 		}
 	}
+	hash := stratum.HashOf(r.view.line.tree.engine.seed, l)
+	above := r.layers // those of this hop and the ones behind it
 	for i := range r.hops {
 		h := &r.hops[i]
 		upTo := min(limit, h.limit)
-		layers := r.layers[i]
-		for j := len(layers) - 1; j >= 0; j-- {
-			if layers[j].epoch > upTo {
-				continue
+		if len(above) > 0 && above[0].hop == i {
+			if f, ok := above[0].newest(l, upTo); ok {
+				return f, nil
 			}
-			if e, ok := layers[j].rows.Get(l); ok {
-				return e.found(layers[j].epoch), nil
-			}
+			above = above[1:]
 		}
-		if h.line.bare() {
+		if h.bare() {
 			continue
 		}
 		for _, s := range h.strata {
-			if s.Lacks(l) {
+			if s.Lacks(hash) {
 				continue
 			}
 			r.key = record.AppendKey(r.key[:0], s.ID, l)
@@ -163,6 +175,32 @@ func (r *Reader) at(l record.Logical, limit tine.Epoch) (Found, error) {
 		}
 	}
 	return Found{}, nil
+}
+
+// newest finds the newest version not after upTo in the layers.
+func (y *held) newest(l record.Logical, upTo tine.Epoch) (Found, bool) {
+	for _, y := range slices.Backward(y.layers) {
+		if y.epoch > upTo {
+			continue
+		}
+		if e, ok := y.rows.Get(l); ok {
+			return e.found(y.epoch), true
+		}
+	}
+	return Found{}, false
+}
+
+// own returns the layers of the reader's own line, oldest first.
+func (r *Reader) own() []*layer { return r.layersOf(0) }
+
+// layersOf returns the layers of one hop, oldest first.
+func (r *Reader) layersOf(hop int) []*layer {
+	for _, y := range r.layers {
+		if y.hop == hop {
+			return y.layers
+		}
+	}
+	return nil
 }
 
 func found(v stratum.Version) Found {
@@ -182,22 +220,20 @@ func (e *entry) found(birth tine.Epoch) Found {
 	return Found{Val: e.val, Birth: birth, Kind: Value}
 }
 
-// bare reports that no row of the line has ever been committed, so that its
-// strata need not be asked: a fork costs its readers nothing until it is
-// written.
+// bare reports that no row of the line has ever been committed.
 func (l *line) bare() bool { return !l.state.stored.Load() }
 
 // versions returns all versions of the row in the reader's own line, oldest
 // first, with what its layers have changed.
 func (r *Reader) versions(l record.Logical) ([]stratum.Version, error) {
 	var vs []stratum.Version
-	if h := &r.hops[0]; !h.line.bare() {
+	if h := &r.hops[0]; !h.bare() {
 		var err error
 		if vs, err = stratum.Versions(r.snapshot(), h.strata, l); err != nil {
 			return nil, err
 		}
 	}
-	for _, y := range r.layers[0] {
+	for _, y := range r.own() {
 		vs = y.amend(l, vs)
 	}
 	if r.open != nil {
@@ -233,21 +269,26 @@ func (r *Reader) Scan(from, end record.Logical, fn func(record.Logical, Found) (
 	}()
 	add := func(s source) { sources = append(sources, s) }
 	group := stratum.Group(from, end)
+	hash := stratum.HashOf(r.view.line.tree.engine.seed, group)
+	above := r.layers
 	if r.open != nil {
 		add(newLayerSource(r.open, from, end))
 	}
 	for i := range r.hops {
 		h := &r.hops[i]
-		for j := len(r.layers[i]) - 1; j >= 0; j-- {
-			if y := r.layers[i][j]; y.epoch <= h.limit {
-				add(newLayerSource(y, from, end))
+		if len(above) > 0 && above[0].hop == i {
+			for _, y := range slices.Backward(above[0].layers) {
+				if y.epoch <= h.limit {
+					add(newLayerSource(y, from, end))
+				}
 			}
+			above = above[1:]
 		}
-		if h.line.bare() {
+		if h.bare() {
 			continue
 		}
 		for _, s := range h.strata {
-			if group != "" && s.Lacks(group) {
+			if group != "" && s.Lacks(hash) {
 				continue
 			}
 			src, err := s.Cursor(r.snapshot(), from, end, h.limit)

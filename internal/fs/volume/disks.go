@@ -72,7 +72,7 @@ func (h *Host) find(ctx context.Context, c Caller, name string, flush bool) (*ti
 	if err != nil || !flush {
 		return d, err
 	}
-	if err := h.engine.Failed(); err != nil {
+	if err := d.Failed(); err != nil {
 		return nil, err // clients cannot hand anything over either, and this says why
 	}
 	return d, h.hubOf(d.ID()).flush(ctx)

@@ -13,6 +13,7 @@ import (
 	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/kv/pebble"
 	"tine.dev/tine/internal/fs/meta"
+	"tine.dev/tine/internal/fs/room"
 	"tine.dev/tine/internal/fs/segment"
 	"tine.dev/tine/internal/fs/timeline"
 	"tine.dev/tine/internal/tine"
@@ -51,6 +52,7 @@ type Host struct {
 	stop   chan struct{}
 	tidy   sync.WaitGroup
 	watch  watch // see Observe
+	rested rested
 
 	mu   sync.Mutex // guards hubs
 	hubs map[tine.DiskID]*hub
@@ -74,6 +76,7 @@ func Open(_ context.Context, o Options) (*Host, error) {
 	if o.CacheBytes == 0 {
 		o.CacheBytes = 64 << 20
 	}
+	began := time.Now()
 	if err := checkFormat(o.FS, o.Dir); err != nil {
 		return nil, err
 	}
@@ -85,6 +88,11 @@ func Open(_ context.Context, o Options) (*Host, error) {
 			return nil, err
 		}
 	}
+	rowsOpen := time.Now()
+	space := deviceRoom(o.FS, o.Dir)
+	if w, ok := rows.(kv.Waiter); ok {
+		space.RowsWait = w.Waiting
+	}
 	commits := &commitCounters{}
 	rows = countedRows{rows, commits}
 	segs, err := segment.Open(segment.Options{FS: o.FS, Dir: filepath.Join(o.Dir, "segments"), OpenFiles: 512, Crash: o.Crash, Logger: o.Logger})
@@ -92,10 +100,9 @@ func Open(_ context.Context, o Options) (*Host, error) {
 		rows.Close()
 		return nil, err
 	}
-	free, keep := deviceRoom(o.FS, o.Dir)
+	segsOpen := time.Now()
 	engine, err := timeline.Open(timeline.Options{
-		FreeBytes: free, KeepBytes: keep,
-		Rows: rows, Segments: segs, Clock: o.Clock, Logger: o.Logger, Crash: o.Crash, CommitInterval: o.CommitInterval,
+		Room: room.New(rows, space), Rows: rows, Segments: segs, Clock: o.Clock, Logger: o.Logger, Crash: o.Crash, CommitInterval: o.CommitInterval,
 		UndoKeep: o.UndoKeep, SegmentBytes: o.SegmentBytes, Manual: o.Manual, Mutation: o.Mutation, Reap: meta.Reap,
 	})
 	if err != nil {
@@ -103,7 +110,9 @@ func Open(_ context.Context, o Options) (*Host, error) {
 		rows.Close()
 		return nil, err
 	}
-	h := &Host{engine: engine, fs: o.FS, dir: o.Dir, keep: keep, rows: rows, segs: segs, log: o.Logger, clock: o.Clock, owner: o.Owner, trash: o.TrashKeep,
+	// Which part of a start is slow is asked when it has been slow.
+	o.Logger.Info("opened the data directory", "rows", millis(rowsOpen.Sub(began)), "segments", millis(segsOpen.Sub(rowsOpen)), "disks", millis(time.Since(segsOpen)))
+	h := &Host{engine: engine, fs: o.FS, dir: o.Dir, keep: space.KeepBytes, rows: rows, segs: segs, log: o.Logger, clock: o.Clock, owner: o.Owner, trash: o.TrashKeep,
 		stop: make(chan struct{}), watch: watch{commits: commits}, hubs: map[tine.DiskID]*hub{}}
 	if !o.Manual && o.TrashKeep > 0 {
 		h.tidy.Add(1)
@@ -111,6 +120,8 @@ func Open(_ context.Context, o Options) (*Host, error) {
 	}
 	return h, nil
 }
+
+func millis(d time.Duration) string { return d.Round(time.Millisecond).String() }
 
 // Close commits everything that has reached the host and releases the data
 // directory. Sessions must be detached before.
@@ -132,20 +143,20 @@ func (h *Host) Close(ctx context.Context) error {
 // and compact what deletions leave.
 const keepBytes = 192 << 20
 
-// deviceRoom returns how the engine learns what is free, nil where the file
-// system does not say, and how much of it to leave alone.
-func deviceRoom(fs vfs.FS, dir string) (free func() int64, keep int64) {
+// deviceRoom returns how the engine learns what is free, where the file system
+// says that, and how much of it to leave alone.
+func deviceRoom(fs vfs.FS, dir string) room.Options {
 	u, err := fs.GetDiskUsage(dir)
 	if err != nil || u.TotalBytes == 0 || u.TotalBytes > 1<<62 {
-		return nil, 0
+		return room.Options{}
 	}
-	return func() int64 {
+	return room.Options{KeepBytes: min(keepBytes, int64(u.TotalBytes/3)), FreeBytes: func() int64 {
 		u, err := fs.GetDiskUsage(dir)
 		if err != nil {
 			return unknownFree
 		}
 		return int64(u.AvailBytes)
-	}, min(keepBytes, int64(u.TotalBytes/3))
+	}}
 }
 
 // unknownFree is what is reported where the file system under the data
@@ -185,7 +196,12 @@ func (h *Host) emptyTrash() {
 
 // ReclaimIdle runs background work until nothing is left to free, absorb, fold
 // or repack.
-func (h *Host) ReclaimIdle(ctx context.Context) error { return h.engine.Tidy(ctx) }
+func (h *Host) ReclaimIdle(ctx context.Context) error {
+	if err := h.engine.RemoveStrays(); err != nil {
+		return err
+	}
+	return h.engine.Tidy(ctx)
+}
 
 // HostStats are figures of the whole host.
 type HostStats = timeline.Stats

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -176,5 +179,24 @@ func TestRoundsStayFlat(t *testing.T) {
 	}
 	if st.LiveBytes > 5*100000 {
 		t.Errorf("%d bytes live", st.LiveBytes)
+	}
+}
+
+// TestADataDirectoryKeepsAReserve: on a real device, which is what a host has
+// when it is told of none, space is laid aside for the day when it is full.
+func TestADataDirectoryKeepsAReserve(t *testing.T) {
+	dir := t.TempDir()
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil || fs.Bavail*uint64(fs.Bsize) < 1<<30 {
+		t.Skipf("too little room in %s to keep any aside: %v", dir, err)
+	}
+	h := open(t, volume.Options{Dir: dir})
+	defer h.Close(ctx)
+	fi, err := os.Stat(filepath.Join(dir, "rows", "RESERVE"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if on := fi.Sys().(*syscall.Stat_t).Blocks * 512; on < fi.Size() || on < 1<<20 {
+		t.Errorf("the reserve has %d bytes, %d of them on the device", fi.Size(), on)
 	}
 }

@@ -20,10 +20,15 @@ type Stored struct {
 }
 
 // Stored makes durable what has reached the living disks, and returns where it
-// is kept. It stays good until Close. Errors: those of a sync.
+// is kept. It stays good until Close. On a full device what is durable is all
+// that can be looked at. Errors: those of a sync, and of the removal
+// of what a crash has left.
 func (h *Host) Stored(ctx context.Context) (Stored, error) {
+	if err := h.engine.RemoveStrays(); err != nil {
+		return Stored{}, err
+	}
 	for _, d := range h.engine.Disks(tine.DefaultTenant, false) {
-		if err := d.Sync(ctx); err != nil {
+		if err := d.Sync(ctx); err != nil && tine.KindOf(err) != tine.KindNoSpace {
 			return Stored{}, err
 		}
 	}

@@ -63,6 +63,9 @@ func (s *Session) Detach(ctx context.Context) error {
 	}
 	s.at.Detach()
 	s.host.watch.leave(s.ops)
+	if !s.readOnly && err == nil {
+		s.host.letRest(ctx, s.at.Disk())
+	}
 	return err
 }
 

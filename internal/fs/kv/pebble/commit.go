@@ -63,7 +63,7 @@ func (s *store) Commit(kb kv.Batch, sync bool) error {
 		s.poison.strike(b.err)
 		return b.err
 	}
-	if err := s.space.admit(b.b.Len(), b.low); err != nil {
+	if err := s.admit(b); err != nil {
 		b.Discard()
 		return err
 	}
@@ -86,6 +86,15 @@ func (s *store) Commit(kb kv.Batch, sync bool) error {
 	}
 	_ = pb.Close()
 	return nil
+}
+
+// admit refuses a batch for which there is no room.
+func (s *store) admit(b *batch) error {
+	if s.Waiting() {
+		return tine.Errorf(tine.KindNoSpace, "the device is full; what the key-value store has taken already waits for room").
+			WithHint("free space on the device, or make it larger")
+	}
+	return s.space.admit(b.b.Len(), b.low)
 }
 
 // fail poisons the store with an error that Pebble returned for a commit:

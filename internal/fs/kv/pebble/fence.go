@@ -2,10 +2,12 @@ package pebble
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -20,8 +22,10 @@ import (
 // nothing can recover from. A table that cannot be written is tried again at
 // once, for ever. So such an error is not returned: it poisons the store, and
 // the goroutine that met it is parked. Only a full device is different: the
-// reserve is given up and the write gets a second try, and a table that still
-// has no room is put off.
+// reserve is given up and the write gets a second try. After that a table that
+// has no room is put off, and a log or a manifest waits for room, however long
+// that takes, while no new commit is let in (waiting). A flush is never tried
+// again: what it has not written, the device may have forgotten.
 //
 // And it can be shut for changes. A poisoned Pebble cannot be stopped: its
 // goroutines wait for one that will never return, or go on compacting. Before
@@ -30,8 +34,11 @@ import (
 // Pebble from retrying in a busy loop.
 type fence struct {
 	vfs.FS
-	fatal   func(error) // poisons the store
-	relieve func() bool // gives up the reserve; false if there was none
+	fatal   func(error)  // poisons the store
+	relieve func() bool  // gives up the reserve; false if there was none
+	mark    *mark        // told of what is durable of the log
+	patient atomic.Bool  // a log may wait for room; not while the store is opened
+	waits   atomic.Int64 // changes that wait for room now
 
 	mu    sync.RWMutex  // held for reading during every change
 	down  bool          // under mu
@@ -50,28 +57,50 @@ const (
 // fullPause keeps Pebble from trying a table again and again on a full device.
 const fullPause = 100 * time.Millisecond
 
-// change makes one change to the files.
+// change makes one change to the files, again and again while it must hold and
+// the device is full.
 func (f *fence) change(w weight, op func() error) error {
+	for {
+		err := f.try(op)
+		if err == nil || w == mayFail {
+			return err
+		}
+		switch full := errors.Is(err, syscall.ENOSPC); {
+		case full && f.relieve():
+		case full && w == mayBeFull:
+			time.Sleep(fullPause)
+			return err
+		case full && f.patient.Load():
+			f.waits.Add(1)
+			time.Sleep(fullPause)
+			f.waits.Add(-1)
+		default:
+			f.fatal(err)
+			select {}
+		}
+	}
+}
+
+// flush is change for what must not be repeated. The name is of what is flushed,
+// which the system's error does not tell.
+func (f *fence) flush(w weight, name string, op func() error) error {
+	err := f.try(op)
+	if err == nil || w == mayFail || w == mayBeFull && errors.Is(err, syscall.ENOSPC) {
+		return err
+	}
+	f.fatal(fmt.Errorf("flush %s: %w", name, err))
+	select {}
+}
+
+// try makes one change, unless the fence is shut.
+func (f *fence) try(op func() error) error {
 	f.mu.RLock()
 	if f.down {
 		f.mu.RUnlock()
 		select {}
 	}
-	err := op()
-	f.mu.RUnlock()
-	if err == nil || w == mayFail {
-		return err
-	}
-	full := errors.Is(err, syscall.ENOSPC)
-	if full && f.relieve() {
-		return f.change(w, op)
-	}
-	if full && w == mayBeFull {
-		time.Sleep(fullPause)
-		return err
-	}
-	f.fatal(err)
-	select {}
+	defer f.mu.RUnlock()
+	return op()
 }
 
 // shut lets no further change begin. It does not wait for those under way and
@@ -116,7 +145,8 @@ func (f *fence) Unwrap() vfs.FS { return f.FS }
 func (f *fence) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
 func (f *fence) open(name string, do func() (vfs.File, error)) (vfs.File, error) {
-	file := &fencedFile{fence: f, weight: f.weigh(name)}
+	file := &fencedFile{fence: f, weight: f.weigh(name), name: name}
+	file.log, file.isLog = logNumber(f.FS.PathBase(name))
 	err := f.change(file.weight, func() (err error) {
 		file.File, err = do()
 		return err
@@ -141,7 +171,7 @@ func (f *fence) flushBeforeMarker(name string) {
 	if !strings.HasPrefix(f.FS.PathBase(name), "marker.") {
 		return
 	}
-	_ = f.change(mustHold, func() error {
+	_ = f.flush(mustHold, f.FS.PathDir(name), func() error {
 		d, err := f.FS.OpenDir(f.FS.PathDir(name))
 		if err != nil {
 			return err
@@ -164,7 +194,7 @@ func (f *fence) OpenDir(name string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fencedFile{File: file, fence: f, weight: mustHold}, nil
+	return &fencedFile{File: file, fence: f, weight: mustHold, name: name}, nil
 }
 
 func (f *fence) Link(oldname, newname string) error {
@@ -194,6 +224,11 @@ type fencedFile struct {
 	vfs.File
 	fence  *fence
 	weight weight
+	name   string
+
+	isLog  bool   // it is a log, which one goroutine at a time writes, from its start
+	log    uint64 // its number
+	length int64  // what is written of it
 }
 
 // Write goes on where a first try on a full device has ended.
@@ -203,6 +238,7 @@ func (f *fencedFile) Write(p []byte) (n int, err error) {
 		n += m
 		return err
 	})
+	f.length += int64(n)
 	return n, err
 }
 
@@ -219,12 +255,22 @@ func (f *fencedFile) Preallocate(off, length int64) error {
 	return f.fence.change(mayFail, func() error { return f.File.Preallocate(off, length) })
 }
 
-func (f *fencedFile) Sync() error { return f.fence.change(f.weight, f.File.Sync) }
+func (f *fencedFile) Sync() error { return f.flush(f.File.Sync) }
 
-func (f *fencedFile) SyncData() error { return f.fence.change(f.weight, f.File.SyncData) }
+func (f *fencedFile) SyncData() error { return f.flush(f.File.SyncData) }
+
+// flush makes durable what was written before it.
+func (f *fencedFile) flush(op func() error) error {
+	length := f.length
+	err := f.fence.flush(f.weight, f.name, op)
+	if err == nil && f.isLog {
+		f.fence.mark.note(f.log, length)
+	}
+	return err
+}
 
 func (f *fencedFile) SyncTo(length int64) (full bool, err error) {
-	err = f.fence.change(f.weight, func() error {
+	err = f.fence.flush(f.weight, f.name, func() error {
 		full, err = f.File.SyncTo(length)
 		return err
 	})

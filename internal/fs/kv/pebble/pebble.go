@@ -59,6 +59,9 @@ type Options struct {
 	// ReserveBytes is the size of the reserve file; 0 is 64 MiB, negative is
 	// none. Smaller on small devices.
 	ReserveBytes int64
+	// CutLog opens a store whose log is damaged, at the state before the damage:
+	// what was committed after it is lost, also if it was durable.
+	CutLog bool
 	// OnPoison is called once, on a goroutine of its own, when an open store
 	// stops for good. The error is of kind tine.KindUnavailable.
 	OnPoison func(error)
@@ -82,10 +85,10 @@ type store struct {
 // Open opens or creates the store in o.Dir and replays its log. Errors:
 // KindBusy if it is open elsewhere, KindCorrupt, KindNoSpace, KindIO.
 func Open(o Options) (kv.Store, error) {
-	onDisk := o.FS == nil
-	if onDisk {
+	if o.FS == nil {
 		o.FS = vfs.Default
 	}
+	onDisk := o.FS == vfs.Default
 	log := o.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -99,8 +102,12 @@ func Open(o Options) (kv.Store, error) {
 		return nil, tine.Errorf(tine.KindBusy, "%s cannot be locked: %w", o.Dir, err).
 			WithHint("another process, or this one, has it open: stop it first")
 	}
+	if err := checkLog(o.FS, o.Dir, o.CutLog); err != nil {
+		_ = lock.Close()
+		return nil, err
+	}
 	s := &store{lock: lock, space: newSpace(o, o.FS, onDisk, log)}
-	s.fence = &fence{FS: o.FS, still: make(chan struct{}), relieve: s.space.relieve}
+	s.fence = &fence{FS: o.FS, mark: openMark(o.FS, o.Dir), still: make(chan struct{}), relieve: s.space.relieve}
 	s.poison = &poison{done: make(chan struct{}), shut: s.fence.shut}
 	s.fence.fatal = s.poison.strike
 	po := s.pebbleOptions(o, &logger{log: log, poison: s.poison})
@@ -109,11 +116,13 @@ func Open(o Options) (kv.Store, error) {
 		return err
 	})
 	if err != nil {
+		s.fence.mark.close()
 		if s.poison.check() == nil || s.fence.quiet(closePatience) {
 			_ = lock.Close()
 		}
 		return nil, translate("open "+o.Dir, err)
 	}
+	s.fence.patient.Store(true)
 	s.poison.hook.Store(&o.OnPoison)
 	return s, nil
 }
@@ -192,7 +201,9 @@ func (s *store) pebbleOptions(o Options, log *logger) *pdb.Options {
 func (s *store) events(log *logger) *pdb.EventListener {
 	return &pdb.EventListener{
 		BackgroundError: func(err error) {
-			log.Errorf("background work failed: %s", err)
+			if s.space.failed.Load() == 0 || !errors.Is(err, syscall.ENOSPC) { // once, not ten times a second
+				log.Errorf("background work failed: %s", err)
+			}
 			s.backgroundFailed(err)
 		},
 		// Corruption is an error of the read that met it.
@@ -214,11 +225,10 @@ func (s *store) events(log *logger) *pdb.EventListener {
 // What a full device may do, counted in failed flushes, each of which takes
 // at least fullPause.
 const (
-	// patientFlushes is after how many Flush gives up waiting.
+	// patientFlushes is after how many Flush gives up waiting, and Open: Pebble
+	// flushes what it replays from the log, and would try for ever. And no commit
+	// is let in any more if one waits already for memory that only a flush frees.
 	patientFlushes = 5
-	// stalledFlushes is after how many the store gives up, if a commit that
-	// was let in waits for memory that only a flush can free.
-	stalledFlushes = 100
 )
 
 // backgroundFailed is told of failed flushes and compactions. A full device
@@ -234,9 +244,15 @@ func (s *store) backgroundFailed(err error) {
 	if last := s.flushErr.Load(); last == nil || !errors.Is(err, *last) {
 		return
 	}
-	if !full || (s.space.failed.Add(1) > stalledFlushes && s.stalled.Load()) {
+	if failed := s.space.failed.Add(1); !full || failed > patientFlushes && !s.fence.patient.Load() {
 		s.poison.strike(err)
 	}
+}
+
+// Waiting reports whether a commit that was let in waits for room on the device,
+// so that none can become durable before there is; see kv.Waiter.
+func (s *store) Waiting() bool {
+	return s.fence.waits.Load() > 0 || s.stalled.Load() && s.space.failed.Load() > patientFlushes
 }
 
 // check returns the error of a store that takes no calls any more.
@@ -330,7 +346,8 @@ func (s *store) Metrics() kv.Metrics {
 const closePatience = 10 * time.Second
 
 // Close flushes what is in memory and closes the files. Without room for that
-// the rows stay in the log, where the next Open finds them. On a poisoned store
+// the rows stay in the log, where the next Open finds them; a commit for which
+// even the log has no room is given up. On a poisoned store
 // it only makes sure that nothing touches the directory any more, and returns
 // the poison; if the device does not answer at all, the directory stays locked
 // until the process ends.
@@ -338,9 +355,16 @@ func (s *store) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
+	enough := time.AfterFunc(closePatience, func() {
+		if s.Waiting() { // for room, which nobody may ever make
+			s.poison.strike(syscall.ENOSPC)
+		}
+	})
+	defer enough.Stop()
 	err := s.poison.run(func() error {
 		return errors.Join(s.flush(), s.db.Close())
 	})
+	s.fence.mark.close()
 	if perr := s.poison.check(); perr != nil {
 		if s.fence.quiet(closePatience) {
 			_ = s.lock.Close()

@@ -60,6 +60,11 @@ func newSpace(o Options, fs vfs.FS, onDisk bool, log *slog.Logger) *space {
 	if !onDisk {
 		s.reserve = 0
 	}
+	if s.reserve > 0 {
+		// On a device that others have filled the reserve is all that there is:
+		// half of it is for what frees something.
+		s.floor = min(s.floor, s.reserve/2)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if fi, err := os.Stat(s.path()); s.reserve > 0 && err == nil && fi.Size() == s.reserve {

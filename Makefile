@@ -31,6 +31,7 @@ TEST_TIMEOUT ?= 20m
 FUZZ_TIME ?= 5s
 PROVE_TIMEOUT ?= 12h
 PROVE_FLAGS ?=
+SUITES ?= ..
 SIM_ROUNDS ?= 500
 CRASH_CUTS ?= 100000
 
@@ -39,7 +40,7 @@ export TINE_CACHE ?= $(CURDIR)/.cache
 export GO
 export CGO_ENABLED ?= 0
 
-.PHONY: build test race fuzz lint demo bench prove-sim prove-fresh release clean
+.PHONY: build test race fuzz lint demo bench prove-sim prove-fresh prove-suites release clean
 
 # The version is the one that git knows: a tag, or the last tag and the commit.
 build:
@@ -94,6 +95,23 @@ prove-crash:
 	.ci/setup fuse
 	$(GO) test -v -count=1 -timeout $(PROVE_TIMEOUT) -run 'TestCuts$$' ./internal/sim -sim.cuts=$(CRASH_CUTS)
 	$(GO) test -v -count=1 -timeout $(PROVE_TIMEOUT) ./test/crash/... -long $(PROVE_FLAGS)
+
+# Public suites, which are not part of this repository: SUITES is a directory
+# with the checkouts pjdfstest and xfstests.
+prove-suites: build
+	.ci/setup fuse gcc
+	@failed=; export TINE=$(abspath $(BIN)); \
+	for suite in pjdfstest:pjdfstest fsx:xfstests fsstress:xfstests stress-ng:; do \
+	  checkout=$${suite#*:}; \
+	  test/suites/run $${suite%%:*} $${checkout:+"$(SUITES)/$$checkout"} || failed+=" $${suite%%:*}"; \
+	done; \
+	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
+
+# A million files and a thousand disks: memory, start, and space and write calls
+# under overwriting. Half an hour.
+prove-footprint:
+	.ci/setup fuse
+	$(GO) test -v -count=1 -timeout $(PROVE_TIMEOUT) -run '^(TestFootprint|TestStart|TestOverwrite)$$' ./test/scale -long $(PROVE_FLAGS)
 
 # The long form of the suite in test/NAME. Each suite says with -h what can be
 # set: make prove-scale PROVE_FLAGS=-files=100000

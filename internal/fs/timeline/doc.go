@@ -27,7 +27,7 @@
 //
 // In this order: janitor.work, Disk.mu (of two disks the lower id first),
 // tree.mu, line.mu (of two lines the lower id first), tree.topo, space.mu; and
-// the leaves Engine.mu, tree.segMu and flights.mu. No lock is held while
+// the leaves Engine.mu, tree.segMu and that of flights. No lock is held while
 // waiting for a commit or calling a session back, with one exception: a line
 // about to be removed is settled with tree.mu held, which nothing that its
 // committer does can want. Disk.mu is held for reading by every operation on a head and for writing

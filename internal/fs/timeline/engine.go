@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"tine.dev/tine/internal/fs/crashpoint"
+	"tine.dev/tine/internal/fs/flight"
 	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/fs/room"
@@ -92,7 +93,7 @@ type Engine struct {
 	janitor janitor
 	strays  *stray.Files // looked for by the janitor
 	seed    maphash.Seed // of the strata's filters
-	flights flights
+	flights flight.Group // records, and what follows them, also those of trees that are gone
 }
 
 type diskName struct {
@@ -253,7 +254,7 @@ func (e *Engine) Close(ctx context.Context) error {
 			first = err
 		}
 	}
-	e.flights.wait()
+	e.flights.Wait()
 	e.strays.Forget()
 	return first
 }

@@ -376,9 +376,7 @@ func (t *tree) remove(r *rows, l *line) {
 		e.mu.Unlock()
 	}
 	s := t.commit(r, last)
-	e.flights.begin()
-	go func() {
-		defer e.flights.end()
+	e.flights.Go(func() {
 		<-s.done
 		if s.err != nil {
 			return
@@ -390,5 +388,5 @@ func (t *tree) remove(r *rows, l *line) {
 				e.Logger.Warn("a dead segment's file could not be removed; the next start tries again", "segment", info.id.String(), "error", err)
 			}
 		}
-	}()
+	})
 }

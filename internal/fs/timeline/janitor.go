@@ -259,7 +259,7 @@ func (e *Engine) Tidy(ctx context.Context) error {
 	e.settle()
 	err := e.janitor.run(ctx, true)
 	e.settle()
-	e.flights.wait()
+	e.flights.Wait()
 	return err
 }
 

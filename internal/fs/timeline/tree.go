@@ -50,8 +50,10 @@ func (t *tree) fail(err error) {
 	p := &tine.Error{Kind: tine.KindUnavailable, Msg: "the data of the disk could not be written", Err: err,
 		Hint: "look at the device, then restart the server: the disk opens at its last durable state"}
 	if t.poison.CompareAndSwap(nil, p) {
-		t.engine.Logger.Error("file data could not be written; the disks of one tree answer EIO until the server is restarted",
-			"tree", t.id.String(), "disks", t.diskNames(), "error", err)
+		t.engine.flights.Go(func() { // apart: whoever holds t.mu may wait for this committer
+			t.engine.Logger.Error("file data could not be written; the disks of one tree answer EIO until the server is restarted",
+				"tree", t.id.String(), "disks", t.diskNames(), "error", err)
+		})
 	}
 }
 
@@ -189,11 +191,7 @@ func (t *tree) setLog(r *rows, d *Disk, e record.LogEntry) {
 func (t *tree) commit(r *rows, deps ...*step) *step {
 	r.deps = newStep(append(deps, t.last)...).deps
 	t.last = r.step
-	t.engine.flights.begin()
-	go func() {
-		defer t.engine.flights.end()
-		r.finish(t.apply(r))
-	}()
+	t.engine.flights.Go(func() { r.finish(t.apply(r)) })
 	return r.step
 }
 
@@ -273,42 +271,4 @@ func (t *tree) sorted() []*line {
 	}
 	slices.SortFunc(ls, func(a, b *line) int { return slices.Compare(a.id[:], b.id[:]) })
 	return ls
-}
-
-// flights counts records, and what follows them, that are under way, so that a
-// stop can wait for all of them, also those of trees that are gone.
-type flights struct {
-	mu   sync.Mutex
-	n    int
-	none chan struct{} // closed when n falls to 0; nil while nobody waits
-}
-
-func (f *flights) begin() {
-	f.mu.Lock()
-	f.n++
-	f.mu.Unlock()
-}
-
-func (f *flights) end() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.n--; f.n == 0 && f.none != nil {
-		close(f.none)
-		f.none = nil
-	}
-}
-
-// wait waits until nothing is under way.
-func (f *flights) wait() {
-	f.mu.Lock()
-	if f.n == 0 {
-		f.mu.Unlock()
-		return
-	}
-	if f.none == nil {
-		f.none = make(chan struct{})
-	}
-	none := f.none
-	f.mu.Unlock()
-	<-none
 }

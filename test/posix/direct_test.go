@@ -11,7 +11,7 @@ import (
 
 // aioRequest is struct iocb of linux/aio_abi.h, as far as it is used.
 type aioRequest struct {
-	data   uint64
+	_      uint64 // handed back with the event
 	_      [2]uint32
 	opcode uint16
 	_      int16

@@ -56,7 +56,9 @@ type server struct {
 // Run serves until ctx is done, then stops in order and returns nil. An error
 // means that the server could not start, or that stopping lost something.
 func Run(ctx context.Context, o Options) error {
-	o.tuneMemory()
+	if o.Config.MemoryLimit > 0 {
+		debug.SetMemoryLimit(o.Config.MemoryLimit)
+	}
 	lock, err := lockData(o.Config.Data, o.Config.Socket)
 	if err != nil {
 		return err
@@ -97,23 +99,6 @@ func Run(ctx context.Context, o Options) error {
 		err = tine.Errorf(tine.KindIO, "the socket broke: %w", err)
 	}
 	return errors.Join(err, s.stop())
-}
-
-// garbagePercent is how much garbage there may be for what is live before it is
-// collected. Most of what is live are the row store's blocks in memory, which
-// the collector need not look into: it is cheap, and the usual 100 would have
-// every cached byte take two.
-const garbagePercent = 50
-
-// tuneMemory sets the limits of the process's memory. The environment of the Go
-// runtime, GOGC, has the last word.
-func (o *Options) tuneMemory() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(garbagePercent)
-	}
-	if o.Config.MemoryLimit > 0 {
-		debug.SetMemoryLimit(o.Config.MemoryLimit)
-	}
 }
 
 // open opens the disks and brings back what the last run had.

@@ -122,7 +122,7 @@ func (w *world) live(failed <-chan error) (samples []sample, left int) {
 		s, err := w.watch(w.ctx)
 		must(w.t, err)
 		samples = append(samples, s)
-		text := fmt.Sprintf("memory %.0f MB, %.0f descriptors, %.0f goroutines, %.0f MB live, %.0f MB of space", s.memory/1e6, s.descriptors, s.goroutines, s.live/1e6, s.space/1e6)
+		text := fmt.Sprintf("memory %.0f MB, %.0f descriptors and %.0f of segments, %.0f goroutines, %.0f MB live, %.0f MB of space", s.memory/1e6, s.descriptors, s.segments, s.goroutines, s.live/1e6, s.space/1e6)
 		if *kills && !last {
 			text += fmt.Sprintf("; killed, back after %v", w.kill().Round(time.Millisecond))
 		}

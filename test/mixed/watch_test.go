@@ -2,6 +2,7 @@ package mixed
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -20,7 +21,8 @@ import (
 // sample is what the server takes up at one moment.
 type sample struct {
 	memory      float64 // resident, bytes
-	descriptors float64
+	descriptors float64 // but for those of segments
+	segments    float64 // descriptors of segment files: a cache, which fills
 	goroutines  float64
 	live        float64 // bytes of data that something names, and of rows
 	space       float64 // bytes on the device of the whole data directory
@@ -38,8 +40,7 @@ func (w *world) watch(ctx context.Context) (sample, error) {
 		return s, err
 	}
 	proc := fmt.Sprintf("/proc/%d", server.PID)
-	fds, err := os.ReadDir(proc + "/fd")
-	if err != nil {
+	if s.descriptors, s.segments, err = descriptors(proc + "/fd"); err != nil {
 		return s, err
 	}
 	status, err := os.ReadFile(proc + "/status")
@@ -55,13 +56,29 @@ func (w *world) watch(ctx context.Context) (sample, error) {
 			s.memory = kib * 1024
 		}
 	}
-	s.descriptors, s.goroutines = float64(len(fds)), figures["go_goroutines"]
+	s.goroutines = figures["go_goroutines"]
 	s.live = figures["tine_live_bytes"] + figures["tine_rows_disk_bytes"]
 	s.space = spaceOf(w.rig.Data())
 	if s.memory == 0 || s.goroutines == 0 || s.space == 0 {
 		err = fmt.Errorf("a sample says %+v", s)
 	}
 	return s, err
+}
+
+// descriptors counts those of a process, those of segment files apart. What is
+// closed meanwhile does not count.
+func descriptors(dir string) (others, segments float64, err error) {
+	fds, err := os.ReadDir(dir)
+	for _, fd := range fds {
+		switch name, err := os.Readlink(filepath.Join(dir, fd.Name())); {
+		case err != nil:
+		case strings.Contains(name, "/segments/"):
+			segments++
+		default:
+			others++
+		}
+	}
+	return others, segments, err
 }
 
 // metrics returns the figures without labels that the server shows.
@@ -140,6 +157,10 @@ func median(samples []sample, of func(sample) float64) float64 {
 	return figures[len(figures)/2]
 }
 
+// mostSegments is how many segment files the server keeps open at most: 512 that
+// it has read, and those that are written or read now.
+const mostSegments = 512 + 64
+
 // grown returns one line for each figure: what it was and became, and whether
 // that is more than it may.
 func grown(samples []sample, bounds []growth) (lines []string, bad int) {
@@ -157,7 +178,13 @@ func grown(samples []sample, bounds []growth) (lines []string, bad int) {
 		}
 		lines = append(lines, line)
 	}
-	return lines, bad
+	most := slices.MaxFunc(samples, func(a, b sample) int { return cmp.Compare(a.segments, b.segments) }).segments
+	line := fmt.Sprintf("open segment files: %.0f at most", most)
+	if most > mostSegments {
+		bad++
+		line += fmt.Sprintf("; at most %d", mostSegments)
+	}
+	return append(lines, line), bad
 }
 
 // flat fails the test if the server takes up more and more.
@@ -179,6 +206,7 @@ func TestGrowthIsSeen(t *testing.T) {
 		"":                          {},
 		"resident memory":           {memory: 2 << 20},
 		"descriptors":               {descriptors: 1},
+		"open segment files":        {segments: 6},
 		"goroutines":                {goroutines: 1},
 		"space beyond what is live": {space: 3 << 20},
 	} {
@@ -188,6 +216,7 @@ func TestGrowthIsSeen(t *testing.T) {
 			s.memory += n * leak.memory
 			s.descriptors += n * leak.descriptors
 			s.goroutines += n * leak.goroutines
+			s.segments += 100 + n*leak.segments
 			s.space += n * leak.space
 			s.live += n * (10 << 20) // growing data is no leak
 			s.space += n * (10 << 20)

@@ -18,6 +18,7 @@ type Rule struct {
 	Only   []string // if set: all that they may import, besides what lies in the same folder of Of
 	Never  []string // what they must not import
 	StdLib bool     // they import nothing but the standard library
+	Alone  []string // modules of others, which these packages may import and no others may
 	Why    string
 }
 
@@ -32,6 +33,10 @@ func Rules() []Rule {
 		{Of: []string{fs + "kv", fs + "segment", fs + "blob", fs + "journal"},
 			Never: []string{fs + "stratum", fs + "timeline", fs + "usage", fs + "meta", fs + "volume", fs + "fusefs", fs + "s3gw", fs + "wire", fs + "fsck"},
 			Why:   "seams lie below the engine"},
+		{Of: []string{fs + "blob"}, Only: []string{"internal/tine"}, Why: "objects are bytes: what they mean is for those above"},
+		{Of: []string{fs + "blob/s3"}, Alone: []string{"github.com/aws"}, Why: "a store's SDK stays in its driver"},
+		{Of: []string{fs + "blob/gcs"}, Alone: []string{"cloud.google.com", "google.golang.org/api"}, Why: "a store's SDK stays in its driver"},
+		{Of: []string{fs + "blob/azure"}, Alone: []string{"github.com/Azure"}, Why: "a store's SDK stays in its driver"},
 		{Of: []string{fs + "stratum"}, Only: []string{"internal/tine", fs + "record", fs + "kv"}, Never: []string{fs + "kv/pebble", fs + "kv/mem", fs + "kv/faulty"},
 			Why: "stored rows know neither drivers nor which lines they belong to"},
 		{Of: []string{fs + "timeline"}, Never: []string{fs + "usage", fs + "meta", fs + "volume", fs + "fusefs", fs + "s3gw", fs + "wire", fs + "fsck", fs + "kv/pebble", fs + "kv/mem"},
@@ -84,6 +89,9 @@ func CheckImports(pkgs []*Package, rules []Rule) []string {
 
 // refuses returns why a package must not import name, or "".
 func (r Rule) refuses(pkg, name string) string {
+	if underAny(name, r.Alone) && !underAny(pkg, r.Of) {
+		return r.Why
+	}
 	i := slices.IndexFunc(r.Of, func(f string) bool { return under(pkg, f) })
 	if i < 0 || underAny(pkg, r.Except) {
 		return ""

@@ -129,10 +129,29 @@ func (c *Client) send(ctx context.Context, method string, query url.Values, body
 		if err != nil {
 			return nil, &Error{Kind: kindInternal, Message: "encode the request: " + err.Error()}
 		}
+		if replaced(b) {
+			return nil, &Error{Kind: kindInvalid, Message: "a name, path or text of the request is not UTF-8", Hint: "give it in UTF-8; for a directory, mount or import another one"}
+		}
 		r = bytes.NewReader(b)
 		h.Set("Content-Type", "application/json")
 	}
 	return c.sendBody(ctx, method, query, r, h, segments...)
+}
+
+// replaced reports whether bytes that are no UTF-8 were lost in the JSON: it
+// shows them, and nothing else, as the escape of U+FFFD. The server would act
+// on another path than the one that was meant.
+func replaced(b []byte) bool {
+	for i := 0; i+5 < len(b); i++ {
+		if b[i] != '\\' {
+			continue
+		}
+		if string(b[i+1:i+6]) == "ufffd" {
+			return true
+		}
+		i++ // the escaped byte is not the start of another escape
+	}
+	return false
 }
 
 // sendBody is send with a body of any kind.

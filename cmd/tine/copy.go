@@ -42,6 +42,12 @@ func (c *cli) cpCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			from, fromDisk := parsePlace(args[0])
 			to, toDisk := parsePlace(args[1])
+			for _, a := range args {
+				// An empty name, as of a variable that is not set, is not the disk as it is now.
+				if ref, _, found := strings.Cut(a, ":"); found && !strings.Contains(ref, "/") && strings.HasSuffix(ref, "@") {
+					return &usageError{cmd.CommandPath(), "the checkpoint name in " + a + " is empty"}
+				}
+			}
 			switch {
 			case fromDisk && toDisk:
 				return &usageError{cmd.CommandPath(), "both are in disks; to copy a whole disk fork it, else copy through a pipe: tine cp A:/f - | tine cp - B:/f"}

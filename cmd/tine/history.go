@@ -10,9 +10,7 @@ import (
 )
 
 func (c *cli) checkpointCommand() *cobra.Command {
-	cmd := holder("checkpoint", "Create, list and remove checkpoints", c.checkpointCreate(), c.checkpointList(), c.checkpointRemove())
-	cmd.Aliases = []string{"cp"}
-	return cmd
+	return holder("checkpoint", "Create, list and remove checkpoints", c.checkpointCreate(), c.checkpointList(), c.checkpointRemove())
 }
 
 // waitFlag adds --wait.

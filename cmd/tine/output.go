@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -27,12 +28,34 @@ func (c *cli) print(v any, text func()) error {
 
 func (c *cli) say(format string, args ...any) { fmt.Fprintf(c.env.stdout, format+"\n", args...) }
 
-// table prints aligned columns under their titles.
+// written is standard output, and remembers that it could not be written: a
+// command that prints text does not look, and must not end as if it had been
+// read.
+type written struct {
+	w   io.Writer
+	err error // the first
+}
+
+// Write writes through.
+func (o *written) Write(p []byte) (int, error) {
+	n, err := o.w.Write(p)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
+// table prints aligned columns under their titles. What a name or path holds
+// cannot make lines or columns of its own.
 func (c *cli) table(titles []string, rows [][]string) {
 	w := tabwriter.NewWriter(c.env.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, strings.Join(titles, "\t"))
 	for _, r := range rows {
-		fmt.Fprintln(w, strings.Join(r, "\t"))
+		cells := make([]string, len(r))
+		for i, cell := range r {
+			cells[i] = printable(cell)
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
 	_ = w.Flush()
 }
@@ -42,7 +65,7 @@ func (c *cli) fields(pairs ...string) {
 	w := tabwriter.NewWriter(c.env.stdout, 0, 0, 2, ' ', 0)
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
-			fmt.Fprintf(w, "%s:\t%s\n", pairs[i], pairs[i+1])
+			fmt.Fprintf(w, "%s:\t%s\n", pairs[i], printable(pairs[i+1]))
 		}
 	}
 	_ = w.Flush()

@@ -21,13 +21,34 @@ type cli struct {
 
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, env environment, args []string) int {
+	out := &written{w: env.stdout}
+	env.stdout = out
 	c := &cli{env: env}
 	root := c.root()
 	root.SetArgs(args)
-	if err := root.ExecuteContext(ctx); err != nil {
-		return c.report(err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = writing(out.err)
 	}
-	return exitOK
+	if err == nil {
+		return exitOK
+	}
+	// A command line that cannot be parsed may not have come to its --json.
+	c.json = c.json || wantsJSON(args)
+	return c.report(err)
+}
+
+// wantsJSON looks for --json among the flags, without knowing the others.
+func wantsJSON(args []string) bool {
+	for _, a := range args {
+		switch a {
+		case "--json", "--json=true":
+			return true
+		case "--":
+			return false
+		}
+	}
+	return false
 }
 
 // client talks to the server that the flags and the environment name.

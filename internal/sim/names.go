@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"tine.dev/tine/internal/fs/volume"
 	"tine.dev/tine/internal/sim/posix"
@@ -91,6 +92,7 @@ func (t *turn) symlink() error {
 	if t.chance(5) {
 		target = string(t.bytes(tine.MaxSymlinkBytes + t.r.IntN(2)))
 	}
+	target = strings.ReplaceAll(target, "\x00", "\x01") // which is no target
 	t.note("symlink in %d %.20q of %d bytes", dir, name, len(target))
 	a, n, err := t.s.Symlink(c, t.node(dir), name, target)
 	return t.made(dir, name, a, n, err, posix.New{Who: who(c), Mode: posix.TypeSymlink | 0o777, Target: target})

@@ -1,6 +1,8 @@
 package meta
 
 import (
+	"strings"
+
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/fs/timeline"
 	"tine.dev/tine/internal/tine"
@@ -25,6 +27,9 @@ func (v View) Create(c Cred, parent tine.Ino, name string, what NewNode) (a Attr
 	}
 	if len(what.Target) > tine.MaxSymlinkBytes {
 		return a, tine.ErrNameTooLong
+	}
+	if strings.Contains(what.Target, "\x00") { // readlink(2) would show a part of it
+		return a, tine.ErrInvalid
 	}
 	if v.Full() {
 		return a, tine.ErrNoSpace

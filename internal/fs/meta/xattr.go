@@ -1,6 +1,8 @@
 package meta
 
 import (
+	"strings"
+
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/fs/timeline"
 	"tine.dev/tine/internal/tine"
@@ -31,13 +33,16 @@ func (v View) GetXattr(ino tine.Ino, name string) (value []byte, err error) {
 
 // SetXattr sets an extended attribute; the flags are those of setxattr(2). An
 // ACL must be in order, changes the mode with it, and, set by someone outside
-// the file's group, clears set-group-ID; the flags do not apply to it.
+// the file's group, clears set-group-ID; the flags do not apply to it. A name
+// with a NUL byte is KindInvalid.
 func (v View) SetXattr(c Cred, ino tine.Ino, name string, value []byte, flags uint32) error {
 	switch {
 	case name == "":
 		return tine.ErrRange
 	case len(name) > tine.MaxXattrNameBytes:
 		return tine.ErrRange
+	case strings.Contains(name, "\x00"): // no kernel asks for it, an archive may; in a key it would end the name
+		return tine.ErrInvalid
 	case len(value) > tine.MaxXattrValueBytes:
 		return tine.ErrTooLarge
 	case flags&^(XattrCreate|XattrReplace) != 0:

@@ -184,16 +184,19 @@ func (w *world) pid() int {
 	return s.PID
 }
 
-// freeze stops the server in its tracks; thaw lets it go on.
+// freeze stops the server in its tracks, each of its threads: one that still ran
+// could take a request, which nothing interrupts then. thaw lets it go on.
 func (w *world) freeze(pid int) {
 	w.t.Helper()
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		w.t.Fatal(err)
 	}
 	if _, err := eventually(callLimit, func() error {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err == nil && !strings.Contains(string(stat), ") T ") {
-			err = fmt.Errorf("it runs: %.60s", stat)
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		for _, thread := range threads {
+			if stat, err := os.ReadFile(thread); err == nil && !strings.Contains(string(stat), ") T ") {
+				return fmt.Errorf("it runs: %.60s", stat)
+			}
 		}
 		return err
 	}); err != nil {

@@ -121,6 +121,17 @@ func describe(err error) api.Error {
 	return api.Error{Kind: tine.KindInvalid.String(), Message: err.Error(), Hint: "see `tine --help`"}
 }
 
+// indented is a text of several lines below the name of the program. Names in it
+// may hold anything: nothing of them reaches the terminal as a command, and no
+// line of them stands where one of the program's own would.
+func indented(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = printable(lines[i])
+	}
+	return strings.Join(lines, "\n      ")
+}
+
 // report prints the error and returns the exit code.
 func (c *cli) report(err error) int {
 	var silent *silentError
@@ -134,9 +145,9 @@ func (c *cli) report(err error) int {
 			fmt.Fprintln(c.env.stderr, string(b))
 		}
 	} else {
-		fmt.Fprintf(c.env.stderr, "tine: %s\n", e.Message)
+		fmt.Fprintf(c.env.stderr, "tine: %s\n", indented(e.Message))
 		if e.Hint != "" {
-			fmt.Fprintf(c.env.stderr, "      %s\n", strings.ReplaceAll(e.Hint, "\n", "\n      "))
+			fmt.Fprintf(c.env.stderr, "      %s\n", indented(e.Hint))
 		}
 	}
 	return exitCode(tine.ParseKind(e.Kind))

@@ -49,6 +49,18 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
+// TestErrorsCommandNoTerminal: what a name holds is not sent to the terminal, nor does
+// it make a line that looks like one of the program's.
+func TestErrorsCommandNoTerminal(t *testing.T) {
+	var out bytes.Buffer
+	c := &cli{env: environment{stderr: &out}}
+	c.report(&api.Error{Kind: "not_found", Message: "no /a\x1b[31m\ntine: all is well", Hint: "make /a\x1b[31m\n$ rm"})
+	want := "tine: no /a?[31m\n      tine: all is well\n      make /a?[31m\n      $ rm\n"
+	if got := out.String(); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestPlural(t *testing.T) {
 	for want, got := range map[string]string{"1 file": plural(1, "file"), "0 files": plural(0, "file"), "2 directories": plural(2, "directory")} {
 		if got != want {

@@ -247,7 +247,7 @@ func TestBadInput(t *testing.T) {
 		{"disk create -- -a", exitUsage, "", `"-a" is not allowed`},
 		{"disk create " + long, exitUsage, "", `129 bytes; at most 128`},
 		{"disk create \xff", exitUsage, "", `not UTF-8`},
-		{"disk show \xff", exitUsage, "", `not UTF-8`},
+		{"disk show \xff", exitUsage, "", `not allowed`},
 		{"disk show .", exitUsage, "", `not allowed`},
 		{"disk show ..", exitUsage, "", `not allowed`},
 		{"disk show a/b", exitUsage, "", `not allowed`},

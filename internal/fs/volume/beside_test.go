@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -163,37 +161,11 @@ func TestUndeleteRacesPurge(t *testing.T) {
 	h.Close(ctx)
 }
 
-// fullFS is a file system whose segment files can be made to meet a full device.
-type fullFS struct {
-	vfs.FS
-	full *atomic.Bool
-}
-
-type fullFile struct {
-	vfs.File
-	full *atomic.Bool
-}
-
-func (f fullFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	x, err := f.FS.Create(name, c)
-	if err == nil && strings.Contains(name, "segments") {
-		return fullFile{x, f.full}, nil
-	}
-	return x, err
-}
-
-func (f fullFile) WriteAt(p []byte, off int64) (int, error) {
-	if f.full.Load() {
-		return 0, syscall.ENOSPC
-	}
-	return f.File.WriteAt(p, off)
-}
-
 // TestFailedCopyChangesNothing: a copy that meets a full device leaves the
 // destination as it was, and later writes to it count.
 func TestFailedCopyChangesNothing(t *testing.T) {
-	var full atomic.Bool
-	h := open(t, volume.Options{FS: fullFS{vfs.NewMem(), &full}})
+	fs := newSegmentFS()
+	h := open(t, volume.Options{FS: fs})
 	if _, err := h.CreateDisk(ctx, me, "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -215,11 +187,11 @@ func TestFailedCopyChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	full.Store(true)
+	fs.setWrites(syscall.ENOSPC)
 	if n, err := files["src"].CopyTo(files["dst"], 0, 8, 2<<20); tine.KindOf(err) != tine.KindNoSpace {
 		t.Fatalf("a copy on a full device: %d, %v", n, err)
 	}
-	full.Store(false)
+	fs.setWrites(nil)
 	if got := read(t, b, "dst"); string(got) != "the content of dst" {
 		t.Errorf("a failed copy has changed the file: %q", got)
 	}

@@ -3,116 +3,19 @@ package volume_test
 import (
 	"bytes"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"tine.dev/tine/internal/fs/volume"
 	"tine.dev/tine/internal/tine"
 )
-
-// brokenFS is a file system on which some segment files cannot be written.
-type brokenFS struct {
-	vfs.FS
-	mu     sync.Mutex
-	made   []string // the segment files, in the order of their making
-	broken map[string]bool
-}
-
-type brokenFile struct {
-	vfs.File
-	fs   *brokenFS
-	name string
-}
-
-func (f *brokenFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	file, err := f.FS.Create(name, c)
-	if err != nil || !strings.Contains(name, "/segments/") {
-		return file, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.made = append(f.made, name)
-	return &brokenFile{file, f, name}, nil
-}
-
-func (f *brokenFS) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
-	file, err := f.FS.Open(name, o...)
-	if err != nil || !strings.Contains(name, "/segments/") {
-		return file, err
-	}
-	return &brokenFile{file, f, name}, nil
-}
-
-// breakAll breaks the files made since there were n of them.
-func (f *brokenFS) breakAll(n int) (broken int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, name := range f.made[n:] {
-		f.broken[name] = true
-		broken++
-	}
-	return broken
-}
-
-func (f *brokenFS) count() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.made)
-}
-
-func (f *brokenFile) err() error {
-	f.fs.mu.Lock()
-	defer f.fs.mu.Unlock()
-	if f.fs.broken[f.name] {
-		return syscall.EIO
-	}
-	return nil
-}
-
-func (f *brokenFile) Write(p []byte) (int, error) {
-	if err := f.err(); err != nil {
-		return 0, err
-	}
-	return f.File.Write(p)
-}
-
-func (f *brokenFile) WriteAt(p []byte, off int64) (int, error) {
-	if err := f.err(); err != nil {
-		return 0, err
-	}
-	return f.File.WriteAt(p, off)
-}
-
-func (f *brokenFile) SyncTo(n int64) (bool, error) {
-	if err := f.err(); err != nil {
-		return false, err
-	}
-	return f.File.SyncTo(n)
-}
-
-func (f *brokenFile) Sync() error {
-	if err := f.err(); err != nil {
-		return err
-	}
-	return f.File.Sync()
-}
-
-func (f *brokenFile) SyncData() error {
-	if err := f.err(); err != nil {
-		return err
-	}
-	return f.File.SyncData()
-}
 
 // TestFailedDataHarmsItsDiskOnly: where the device does not take the data of one
 // disk, no handle of it, nor of its forks, hears that anything became durable any
 // more (P4), and no other disk notices. Opened again, the disk is as it was at its
 // last durable state.
 func TestFailedDataHarmsItsDiskOnly(t *testing.T) {
-	fs := &brokenFS{FS: vfs.NewMem(), broken: map[string]bool{}}
+	fs := newSegmentFS()
 	h := open(t, volume.Options{FS: fs})
 	sessions := map[string]*volume.Session{}
 	for _, name := range []string{"good", "bad"} {
@@ -129,11 +32,14 @@ func TestFailedDataHarmsItsDiskOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	sessions["fork"] = attach(t, h, "fork")
-	before := fs.count()
 	write(t, sessions["bad"], "lost", bytes.Repeat([]byte("lost"), 100_000))
-	if fs.breakAll(before-1) == 0 {
-		t.Fatal("no segment file was there to be broken")
-	}
+	bad := fs.last()
+	fs.set(func(name string, _ bool) error {
+		if name == bad {
+			return syscall.EIO
+		}
+		return nil
+	})
 	// What had gone to the file before it broke is durable only if this says so.
 	if err := sessions["bad"].Sync(ctx); tine.KindOf(err) != tine.KindIO && tine.KindOf(err) != tine.KindUnavailable {
 		t.Fatalf("sync on a broken device: %v", err)

@@ -2,65 +2,18 @@ package volume_test
 
 import (
 	"bytes"
-	"path/filepath"
-	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"tine.dev/tine/internal/fs/volume"
 	"tine.dev/tine/internal/tine"
 )
 
-// fullSegments is a file system on which segments find no room while full is set.
-type fullSegments struct {
-	vfs.FS
-	full atomic.Bool
-	met  atomic.Int64
-}
-
-func (f *fullSegments) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	file, err := f.FS.Create(name, c)
-	if err == nil && strings.Contains(filepath.ToSlash(name), "/segments/") {
-		file = &sealedFile{file, f}
-	}
-	return file, err
-}
-
-type sealedFile struct {
-	vfs.File
-	fs *fullSegments
-}
-
-func (f *sealedFile) room() error {
-	if !f.fs.full.Load() {
-		return nil
-	}
-	f.fs.met.Add(1)
-	return syscall.ENOSPC
-}
-
-func (f *sealedFile) Write(p []byte) (int, error) {
-	if err := f.room(); err != nil {
-		return 0, err
-	}
-	return f.File.Write(p)
-}
-
-func (f *sealedFile) WriteAt(p []byte, off int64) (int, error) {
-	if err := f.room(); err != nil {
-		return 0, err
-	}
-	return f.File.WriteAt(p, off)
-}
-
 // TestNoRoomToSealASegment: a segment that is full is sealed after the commit that
 // needs its last byte. If there is no room for that nothing is lost and nothing
 // failed; it is sealed later.
 func TestNoRoomToSealASegment(t *testing.T) {
-	fs := &fullSegments{FS: vfs.NewMem()}
+	fs := newSegmentFS()
 	o := volume.Options{FS: fs, SegmentBytes: 256 << 10}
 	h := open(t, o)
 	if _, err := h.CreateDisk(ctx, me, "work"); err != nil {
@@ -80,7 +33,7 @@ func TestNoRoomToSealASegment(t *testing.T) {
 	}
 	put(0, 200<<10)
 	put(200<<10, 400<<10) // the first segment has no room for these
-	fs.full.Store(true)
+	fs.setWrites(syscall.ENOSPC)
 	if err := f.Fsync(ctx, false); err != nil {
 		t.Fatalf("fsync of what lies in the segments already: %v", err)
 	}
@@ -91,10 +44,10 @@ func TestNoRoomToSealASegment(t *testing.T) {
 	if err := f.Fsync(ctx, false); err != nil {
 		t.Fatalf("fsync after a segment could not be sealed: %v (%v)", err, tine.KindOf(err))
 	}
-	if fs.met.Load() == 0 {
+	if fs.refused() == 0 {
 		t.Fatal("nothing met the full device")
 	}
-	fs.full.Store(false)
+	fs.setWrites(nil)
 	put(400<<10, len(want))
 	if err := f.Fsync(ctx, false); err != nil {
 		t.Fatal(err)

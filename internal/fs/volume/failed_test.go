@@ -79,18 +79,13 @@ func TestFailedDataHarmsItsDiskOnly(t *testing.T) {
 
 	h = open(t, volume.Options{FS: fs.FS})
 	defer h.Close(ctx)
-	for name, wants := range map[string][]string{"good": {"after", "durable"}, "good-fork": {"after", "durable"}, "bad": {"durable"}, "fork": {"durable"}} {
-		s := attach(t, h, name)
-		for _, file := range wants {
-			want := strings.TrimSuffix(name, "-fork")
-			if file == "after" {
-				want = "after"
-			} else if name == "fork" {
-				want = "bad"
-			}
-			if got := read(t, s, file); !strings.HasPrefix(string(got), want) {
-				t.Errorf("%s has %.20q in %s", name, got, file)
-			}
+	for _, want := range []struct{ disk, file, begin string }{
+		{"good", "durable", "good"}, {"good", "after", "after"}, {"good-fork", "durable", "good"}, {"good-fork", "after", "after"},
+		{"bad", "durable", "bad"}, {"fork", "durable", "bad"},
+	} {
+		s := attach(t, h, want.disk)
+		if got := read(t, s, want.file); !strings.HasPrefix(string(got), want.begin) {
+			t.Errorf("%s has %.20q in %s", want.disk, got, want.file)
 		}
 		_ = s.Detach(ctx)
 	}

@@ -32,6 +32,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"tine.dev/tine/test/loopback"
 )
 
 // rule is one order to fail.
@@ -231,31 +233,14 @@ func (n *node) Getattr(ctx context.Context, fh fs.FileHandle, out *fuse.AttrOut)
 	return n.LoopbackNode.Getattr(ctx, fh, out)
 }
 
-// OpendirHandle opens a directory for reading and for fsync.
+// OpendirHandle opens a directory for reading and for fsync, which flushes nothing:
+// what lies here need not outlive the machine.
 func (n *node) OpendirHandle(ctx context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	fh, fuseFlags, errno := n.LoopbackNode.OpendirHandle(ctx, flags)
 	if errno != 0 {
 		return nil, 0, errno
 	}
-	return &dir{fh.(reader), n}, fuseFlags, 0
-}
-
-// reader is what the loopback's directory handle can do that matters here.
-type reader interface {
-	fs.FileReaddirenter
-	fs.FileSeekdirer
-	fs.FileReleasedirer
-}
-
-// dir is an open directory.
-type dir struct {
-	reader
-	node *node
-}
-
-// Fsyncdir flushes nothing: what lies here need not outlive the machine.
-func (d *dir) Fsyncdir(context.Context, uint32) syscall.Errno {
-	return d.node.rules.check("fsync", d.node.path()+"/", 0)
+	return loopback.Dir(fh, func() syscall.Errno { return n.rules.check("fsync", n.path()+"/", 0) }), fuseFlags, 0
 }
 
 // file is an open file.

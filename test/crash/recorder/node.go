@@ -7,6 +7,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"tine.dev/tine/test/loopback"
 )
 
 // node is a file or directory. What it does not define changes nothing, or
@@ -140,25 +142,9 @@ func (n *node) OpendirHandle(ctx context.Context, flags uint32) (fs.FileHandle, 
 	if errno != 0 {
 		return nil, 0, errno
 	}
-	return &dir{fh.(reader), n}, fuseFlags, 0
-}
-
-// reader is what the loopback's directory handle can do that matters here.
-type reader interface {
-	fs.FileReaddirenter
-	fs.FileSeekdirer
-	fs.FileReleasedirer
-}
-
-// dir is an open directory.
-type dir struct {
-	reader
-	node *node
-}
-
-// Fsyncdir is a flush.
-func (d *dir) Fsyncdir(context.Context, uint32) syscall.Errno {
-	return d.node.record(Event{Op: FsyncDir, Path: d.node.path()}, func() syscall.Errno { return 0 })
+	return loopback.Dir(fh, func() syscall.Errno {
+		return n.record(Event{Op: FsyncDir, Path: n.path()}, func() syscall.Errno { return 0 })
+	}), fuseFlags, 0
 }
 
 // file is an open file.

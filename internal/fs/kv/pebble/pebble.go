@@ -11,13 +11,16 @@
 //   - A snapshot is one iterator; its scans are clones of it.
 //   - A full device is an error of one commit, not the end: a low mark stops
 //     commits before Pebble sees it, and a reserve file leaves room to clean up.
+//     Should the log have no room all the same, it waits for some.
+//   - A log that has rotted is told from one that a crash has cut off, by a mark of
+//     how far it was durable.
 //   - What is fatal to Pebble poisons the store instead of ending the process.
 //     Callers get tine.KindUnavailable at once; Pebble's goroutines are parked
 //     and fenced off the files, so that the directory can be opened again in
 //     the same process. The memory of the dead one is lost until the process ends.
 //
-// Locks: Pebble's own come first; fence.mu and space.mu are each taken last,
-// and never together.
+// Locks: Pebble's own come first; fence.mu, space.mu and mark.mu are each taken
+// last, and never together.
 package pebble
 
 import (

@@ -100,32 +100,23 @@ func (m memory) String() string {
 	return fmt.Sprintf("%d MiB resident, %d MiB at most", m.resident>>20, m.peak>>20)
 }
 
-// fileBytes is the size of the files of makeFiles.
+// fileBytes is the size of the files of incompressible.
 const fileBytes = 512
 
-// makeFiles puts n files below the directory "top", each with other bytes that
-// do not compress.
-func makeFiles(t testing.TB, s *volume.Session, n int) {
-	t.Helper()
-	_, top, err := s.Mkdir(root, volume.Root, "top", 0o755)
-	check(t, err)
-	var dir volume.Node
+// incompressible returns contents of files, each with other bytes, that do not
+// compress. One is good until the next is asked for.
+func incompressible() func() []byte {
 	content := make([]byte, fileBytes)
 	x := uint64(1)
-	for i := range n {
-		if i%filesPerDir == 0 {
-			_, dir, err = s.Mkdir(root, top, fmt.Sprintf("dir-%d", i/filesPerDir), 0o755)
-			check(t, err)
-		}
+	return func() []byte {
 		for at := 0; at < len(content); at += 8 {
 			x ^= x << 13 // xorshift: any bytes will do, and a million files want them fast
 			x ^= x >> 7
 			x ^= x << 17
 			binary.LittleEndian.PutUint64(content[at:], x)
 		}
-		put(t, s, dir, fmt.Sprintf("file-%d", i), content)
+		return content
 	}
-	check(t, s.Sync(ctx))
 }
 
 // find does what find(1) with a test of each file does, and reads a part of each.
@@ -168,7 +159,7 @@ func TestFootprint(t *testing.T) {
 		_, err := h.CreateDisk(ctx, me, "disk")
 		check(t, err)
 		session := attach(t, h, "disk")
-		makeFiles(t, session, n)
+		makeTreeOf(t, session, n, incompressible())
 		check(t, session.Detach(ctx))
 	}, "--cache-bytes", fmt.Sprintf("%dMiB", cacheMiB))
 	t.Logf("started with %d files in %v", n, s.start(t))

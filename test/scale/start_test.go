@@ -86,7 +86,7 @@ func fillDisks(t *testing.T, h *volume.Host, nFiles, nDisks int) {
 		if i > 0 {
 			n /= nDisks - 1
 		}
-		makeFiles(t, session, max(n, 1))
+		makeTreeOf(t, session, max(n, 1), incompressible())
 		put(t, session, volume.Root, "large", make([]byte, 64<<10))
 		check(t, session.Detach(ctx))
 	}

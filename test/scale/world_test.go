@@ -188,6 +188,12 @@ const filesPerDir = 500
 // makeTree puts n small files below the directory "top".
 func makeTree(t testing.TB, s *volume.Session, n int) {
 	t.Helper()
+	makeTreeOf(t, s, n, func() []byte { return []byte("a small file\n") })
+}
+
+// makeTreeOf is makeTree with other contents.
+func makeTreeOf(t testing.TB, s *volume.Session, n int, content func() []byte) {
+	t.Helper()
 	_, top, err := s.Mkdir(root, volume.Root, "top", 0o755)
 	check(t, err)
 	var dir volume.Node
@@ -196,7 +202,7 @@ func makeTree(t testing.TB, s *volume.Session, n int) {
 			_, dir, err = s.Mkdir(root, top, fmt.Sprintf("dir-%d", i/filesPerDir), 0o755)
 			check(t, err)
 		}
-		put(t, s, dir, fmt.Sprintf("file-%d", i), []byte("a small file\n"))
+		put(t, s, dir, fmt.Sprintf("file-%d", i), content())
 	}
 	check(t, s.Sync(ctx))
 }

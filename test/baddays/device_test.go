@@ -1,6 +1,7 @@
 package baddays
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -154,6 +155,8 @@ func openAll(t *testing.T, mnts ...string) (all []*os.File) {
 func TestDeviceFailsReads(t *testing.T) {
 	t.Parallel()
 	w, f, work, other := deviceWorld(t)
+	mark := bytesOf("of work alone", 100_000)
+	must(t, writeSynced(filepath.Join(work, "mark"), mark))
 	must(t, w.rig.Stop(t.Context()))
 	w.start()
 	// The disks have segments of their own; that of work fails.
@@ -166,9 +169,12 @@ func TestDeviceFailsReads(t *testing.T) {
 	for _, s := range segments {
 		b, err := os.ReadFile(s)
 		must(t, err)
-		if bad == "" || len(b) > 0 && inode(t, s) < inode(t, bad) {
-			bad = s // the older one: work was written first
+		if bytes.Contains(b, mark[:1000]) {
+			bad = s
 		}
+	}
+	if bad == "" {
+		t.Fatalf("none of %q holds what was written to work", segments)
 	}
 	rel, err := filepath.Rel(w.rig.Data(), bad)
 	must(t, err)
@@ -195,12 +201,6 @@ func TestDeviceFailsReads(t *testing.T) {
 	}
 	must(t, w.rig.Stop(t.Context()))
 	w.clean()
-}
-
-func inode(t *testing.T, p string) uint64 {
-	var st unix.Stat_t
-	must(t, unix.Stat(p, &st))
-	return st.Ino
 }
 
 // TestDeviceFailsStart: a server that cannot read or write what it needs says

@@ -43,6 +43,8 @@ func (m *Mount) invalidate(v volume.Invalidation) {
 		fs.inodeNotify(id, v.Off, v.Len)
 	case volume.InvalidEntry:
 		fs.entryNotify(id, v.Name)
+	case volume.InvalidNewEntry:
+		fs.notified("new entry", id, fuse.ToStatus(notifyNewEntry(m.notify, id, v.Name)))
 	}
 }
 
@@ -106,6 +108,24 @@ func (fs *fileSystem) notified(what string, id uint64, status fuse.Status) {
 	default:
 		fs.log.Warn("the kernel refused an invalidation", "what", what, "inode", inoOf(id), "error", syscall.Errno(status))
 	}
+}
+
+// notifyNewEntry sends FUSE_NOTIFY_INVAL_ENTRY with FUSE_EXPIRE_ONLY, which
+// the library does not offer: the kernel asks again when it next looks the
+// name up. A dropped entry would be worse than that. Who has looked the name
+// up since it was made, and works in that directory, would be told by
+// getcwd(2) that it is deleted. Kernels before 6.2 drop it all the same.
+func notifyNewEntry(dev *os.File, parent uint64, name string) error {
+	const headerBytes, invalEntry, expireOnly = 16, 3, 1
+	msg := make([]byte, headerBytes, headerBytes+16+len(name)+1)
+	msg = binary.NativeEndian.AppendUint64(msg, parent)
+	msg = binary.NativeEndian.AppendUint32(msg, uint32(len(name)))
+	msg = binary.NativeEndian.AppendUint32(msg, expireOnly)
+	msg = append(append(msg, name...), 0)
+	binary.NativeEndian.PutUint32(msg[0:], uint32(len(msg)))
+	binary.NativeEndian.PutUint32(msg[4:], invalEntry)
+	_, err := dev.Write(msg)
+	return err
 }
 
 // notifyEpoch sends FUSE_NOTIFY_INC_EPOCH, which the library does not offer:

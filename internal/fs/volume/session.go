@@ -145,6 +145,10 @@ func entryOf(parent Node, name string) Invalidation {
 	return Invalidation{Kind: InvalidEntry, Node: parent, Name: name}
 }
 
+func newEntryOf(parent Node, name string) Invalidation {
+	return Invalidation{Kind: InvalidNewEntry, Node: parent, Name: name}
+}
+
 // Lookup finds a name in a directory.
 func (s *Session) Lookup(parent Node, name string) (a Attr, n Node, err error) {
 	err = s.look(OpLookup, parent, func(v meta.View, gen uint32) error {
@@ -183,7 +187,7 @@ func (s *Session) create(op Op, c Cred, parent Node, name string, what meta.NewN
 		a, err = v.Create(c, parent.Ino, name, what)
 		n = Node{gen, a.Ino}
 		return err
-	}, attrOf(parent), entryOf(parent, name))
+	}, attrOf(parent), newEntryOf(parent, name))
 	return a, n, err
 }
 
@@ -238,7 +242,7 @@ func (s *Session) Link(_ Cred, n, parent Node, name string) (a Attr, err error) 
 	err = s.alter(OpLink, parent, func(v meta.View, _ uint32) error {
 		a, err = v.Link(n.Ino, parent.Ino, name)
 		return err
-	}, attrOf(n), attrOf(parent), entryOf(parent, name))
+	}, attrOf(n), attrOf(parent), newEntryOf(parent, name))
 	return a, err
 }
 
@@ -275,7 +279,14 @@ func (s *Session) Rename(c Cred, parent Node, name string, newParent Node, newNa
 		moved.Gen, old.Gen = gen, gen
 		moved.Ino, old.Ino, err = v.Rename(c, parent.Ino, name, newParent.Ino, newName, flags, s.hub.keep(s, gen))
 		return err
-	}, attrOf(parent), attrOf(newParent), entryOf(parent, name), entryOf(newParent, newName))
+	}, attrOf(parent), attrOf(newParent), entryOf(parent, name))
+	if err == nil {
+		entry := entryOf(Node{moved.Gen, newParent.Ino}, newName)
+		if old.Ino == 0 {
+			entry.Kind = InvalidNewEntry
+		}
+		s.hub.tell(s, entry)
+	}
 	for _, n := range []Node{moved, old} {
 		if err == nil && n.Ino != 0 {
 			s.hub.tell(s, attrOf(n))

@@ -100,7 +100,7 @@ type AttachOptions struct {
 type Invalidation struct {
 	Kind InvalidationKind
 	Node Node   // the inode whose attributes or data changed, or the directory of Name
-	Name string // InvalidEntry: the name that changed
+	Name string // InvalidEntry, InvalidNewEntry: the name that changed
 	Off  int64  // InvalidData: the range of bytes that changed
 	Len  int64  // 0 to the end
 }
@@ -109,10 +109,11 @@ type Invalidation struct {
 type InvalidationKind uint8
 
 const (
-	InvalidAttr  InvalidationKind = iota // attributes of Node
-	InvalidData                          // attributes and data of Node
-	InvalidEntry                         // Name in directory Node
-	InvalidAll                           // everything: the disk has a new generation
+	InvalidAttr     InvalidationKind = iota // attributes of Node
+	InvalidData                             // attributes and data of Node
+	InvalidEntry                            // Name in directory Node
+	InvalidNewEntry                         // Name in directory Node, where there was none: only that it is absent is wrong
+	InvalidAll                              // everything: the disk has a new generation
 )
 
 // LockKind is what a lock claims.

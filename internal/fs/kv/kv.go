@@ -64,8 +64,42 @@ type Batch interface {
 	// Len returns the number of changes; Size their approximate bytes.
 	Len() int
 	Size() int
+	// Changes calls fn for each change, in order, until fn returns an error,
+	// which it returns. The bytes are valid until fn returns and must not be
+	// changed; fn must not add to the batch.
+	Changes(fn func(Change) error) error
 	// Discard frees a batch that will not be committed.
 	Discard()
+}
+
+// Change is one change of a batch. The numbers are part of formats that
+// carry changes, and never change.
+type Change struct {
+	Kind  ChangeKind
+	Key   []byte
+	Value []byte // ChangeSet: the row's value; ChangeDeleteRange: the end of the range, itself not deleted
+}
+
+// ChangeKind tells what a change does.
+type ChangeKind uint8
+
+// The kinds.
+const (
+	ChangeSet         ChangeKind = 1
+	ChangeDelete      ChangeKind = 2
+	ChangeDeleteRange ChangeKind = 3
+)
+
+// Apply adds the change to a batch.
+func (c Change) Apply(b Batch) {
+	switch c.Kind {
+	case ChangeSet:
+		b.Set(c.Key, c.Value)
+	case ChangeDelete:
+		b.Delete(c.Key)
+	case ChangeDeleteRange:
+		b.DeleteRange(c.Key, c.Value)
+	}
 }
 
 // Born restricts a scan to rows whose epoch is in (After, UpTo].

@@ -30,7 +30,7 @@ func Run(t *testing.T, d Driver) {
 		{"BornAndTombstones", testBornAndTombstones}, {"SnapshotIsOneMoment", testSnapshotIsOneMoment},
 		{"BatchOrder", testBatchOrder}, {"Misuse", testMisuse}, {"EdgeEpochs", testEdgeEpochs},
 		{"LargeValues", testLargeValues}, {"Concurrent", testConcurrent}, {"Closed", testClosed},
-		{"Random", testRandom},
+		{"Random", testRandom}, {"Changes", testChanges},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) { tc.run(t, d) })

@@ -39,39 +39,35 @@ func (s *store) check() error {
 	return nil
 }
 
-type opKind uint8
-
-const (
-	opSet opKind = iota
-	opDelete
-	opDeleteRange
-)
-
-type op struct {
-	kind       opKind
-	key, value []byte // for opDeleteRange: lower and upper
-}
-
 type batch struct {
-	ops  []op
+	ops  []kv.Change
 	size int
 	used bool
 }
 
 func (s *store) NewBatch() kv.Batch { return &batch{} }
 
-func (b *batch) add(k opKind, key, value []byte) {
-	b.ops = append(b.ops, op{k, bytes.Clone(key), bytes.Clone(value)})
+func (b *batch) add(k kv.ChangeKind, key, value []byte) {
+	b.ops = append(b.ops, kv.Change{Kind: k, Key: bytes.Clone(key), Value: bytes.Clone(value)})
 	b.size += len(key) + len(value)
 }
 
-func (b *batch) Set(key, value []byte)           { b.add(opSet, key, value) }
-func (b *batch) Delete(key []byte)               { b.add(opDelete, key, nil) }
-func (b *batch) DeleteRange(lower, upper []byte) { b.add(opDeleteRange, lower, upper) }
+func (b *batch) Set(key, value []byte)           { b.add(kv.ChangeSet, key, value) }
+func (b *batch) Delete(key []byte)               { b.add(kv.ChangeDelete, key, nil) }
+func (b *batch) DeleteRange(lower, upper []byte) { b.add(kv.ChangeDeleteRange, lower, upper) }
 func (b *batch) AllowLow()                       {}
 func (b *batch) Len() int                        { return len(b.ops) }
 func (b *batch) Size() int                       { return b.size }
-func (b *batch) Discard()                        { b.ops, b.used = nil, true }
+func (b *batch) Changes(fn func(kv.Change) error) error {
+	for _, c := range b.ops {
+		if err := fn(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *batch) Discard() { b.ops, b.used = nil, true }
 
 func (s *store) Commit(kb kv.Batch, _ bool) error {
 	b, ok := kb.(*batch)
@@ -85,16 +81,16 @@ func (s *store) Commit(kb kv.Batch, _ bool) error {
 		return err
 	}
 	for _, o := range b.ops {
-		switch o.kind {
-		case opSet:
-			old, had := s.rows.Set(row{o.key, o.value})
+		switch o.Kind {
+		case kv.ChangeSet:
+			old, had := s.rows.Set(row{o.Key, o.Value})
 			s.count(old, had, -1)
-			s.count(row{o.key, o.value}, true, 1)
-		case opDelete:
-			old, had := s.rows.Delete(row{key: o.key})
+			s.count(row{o.Key, o.Value}, true, 1)
+		case kv.ChangeDelete:
+			old, had := s.rows.Delete(row{key: o.Key})
 			s.count(old, had, -1)
-		case opDeleteRange:
-			s.deleteRange(o.key, o.value)
+		case kv.ChangeDeleteRange:
+			s.deleteRange(o.Key, o.Value)
 		}
 	}
 	return nil

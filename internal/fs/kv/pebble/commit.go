@@ -40,6 +40,38 @@ func (b *batch) AllowLow() { b.low = true }
 func (b *batch) Len() int  { return int(b.b.Count()) }
 func (b *batch) Size() int { return b.b.Len() }
 
+func (b *batch) Changes(fn func(kv.Change) error) error {
+	if b.b == nil {
+		return tine.Errorf(tine.KindInternal, "the batch was used before")
+	}
+	if b.err != nil {
+		return b.err
+	}
+	for r := b.b.Reader(); ; {
+		kind, key, value, ok, err := r.Next()
+		if err != nil {
+			return tine.Errorf(tine.KindInternal, "reading a batch: %w", err)
+		}
+		if !ok {
+			return nil
+		}
+		c := kv.Change{Key: key, Value: value}
+		switch kind {
+		case pdb.InternalKeyKindSet:
+			c.Kind = kv.ChangeSet
+		case pdb.InternalKeyKindDelete:
+			c.Kind = kv.ChangeDelete
+		case pdb.InternalKeyKindRangeDelete:
+			c.Kind = kv.ChangeDeleteRange
+		default:
+			return tine.Errorf(tine.KindInternal, "a batch holds a change of kind %s", kind)
+		}
+		if err := fn(c); err != nil {
+			return err
+		}
+	}
+}
+
 func (b *batch) Discard() {
 	if b.b != nil {
 		_ = b.b.Close() // only hands memory back

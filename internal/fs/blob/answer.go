@@ -5,9 +5,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"syscall"
+	"time"
 
 	"tine.dev/tine/internal/tine"
 )
@@ -23,6 +25,7 @@ type Answer struct {
 	Status int    // HTTP status
 	Code   string // the store's own word, if it gave one
 	If     Condition
+	Wait   time.Duration // that the store asks to wait before another attempt; 0: nothing
 }
 
 // unmet stands in the tables for "the condition did not hold": which kind that
@@ -35,7 +38,7 @@ var codes = map[string]tine.ErrorKind{
 	"NoSuchKey": tine.KindNotFound, "NoSuchVersion": tine.KindNotFound, "BlobNotFound": tine.KindNotFound, "NotFound": tine.KindNotFound,
 	// A bucket that is not there must never look like an object that is not.
 	"NoSuchBucket": tine.KindUnavailable, "ContainerNotFound": tine.KindUnavailable, "ContainerBeingDeleted": tine.KindUnavailable,
-	"NoSuchUpload":       tine.KindStale,
+	"NoSuchUpload": tine.KindStale, "InvalidBlockList": tine.KindStale,
 	"PreconditionFailed": unmet, "ConditionNotMet": unmet, "TargetConditionNotMet": unmet,
 	"conditionNotMet": unmet, "BlobAlreadyExists": unmet,
 	// Two conditional writes met: neither is told to have lost for good.
@@ -47,11 +50,13 @@ var codes = map[string]tine.ErrorKind{
 	"SlowDown": tine.KindUnavailable, "ServiceUnavailable": tine.KindUnavailable, "InternalError": tine.KindUnavailable,
 	"RequestTimeout": tine.KindUnavailable, "TooManyRequests": tine.KindUnavailable, "RequestLimitExceeded": tine.KindUnavailable,
 	"ServerBusy": tine.KindUnavailable, "OperationTimedOut": tine.KindUnavailable, "IncompleteBody": tine.KindUnavailable,
+	"rateLimitExceeded": tine.KindUnavailable, "userRateLimitExceeded": tine.KindUnavailable, "backendError": tine.KindUnavailable,
 	"BadDigest": tine.KindCorrupt, "InvalidDigest": tine.KindCorrupt, "XAmzContentChecksumMismatch": tine.KindCorrupt,
 	"XAmzContentSHA256Mismatch": tine.KindCorrupt, "Md5Mismatch": tine.KindCorrupt, "Crc64Mismatch": tine.KindCorrupt,
 	"InvalidRange": tine.KindRange, "EntityTooLarge": tine.KindTooBig, "KeyTooLongError": tine.KindNameTooLong,
 	"QuotaExceeded": tine.KindNoSpace, "InsufficientStorage": tine.KindNoSpace, "XMinioStorageFull": tine.KindNoSpace,
-	"AccountIsDisabled": tine.KindReadOnly, "NotImplemented": tine.KindUnsupported, "MethodNotAllowed": tine.KindUnsupported,
+	"AccountIsDisabled": tine.KindReadOnly, "BlobImmutableDueToPolicy": tine.KindReadOnly, "retentionPolicyNotMet": tine.KindReadOnly,
+	"accountDisabled": tine.KindReadOnly, "NotImplemented": tine.KindUnsupported, "MethodNotAllowed": tine.KindUnsupported,
 }
 
 // statuses are for answers without a word that is known.
@@ -104,7 +109,11 @@ func (a Answer) Err() *tine.Error {
 	if _, known := codes[code]; !known {
 		code = "no known code"
 	}
-	err := tine.Errorf(kind, "%s %q in store %s: status %d, %s", a.Op, a.Key, a.Store, a.Status, code)
+	text := fmt.Sprintf("%s %q in store %s: status %d, %s", a.Op, a.Key, a.Store, a.Status, code)
+	err := &tine.Error{Kind: kind, Msg: text}
+	if kind == tine.KindUnavailable && a.Wait > 0 {
+		err.Err = asked(a.Wait)
+	}
 	if a.Status >= 300 && a.Status < 400 && kind == tine.KindInvalid {
 		return err.WithHint("the store sends elsewhere: check its region and endpoint")
 	}
@@ -126,6 +135,18 @@ func (a Answer) Transport(ctx context.Context, err error) *tine.Error {
 		WithHint("%s", hints[tine.KindUnavailable])
 }
 
+// asked is the error of a store that asks to wait before another attempt.
+type asked time.Duration
+
+func (a asked) Error() string { return fmt.Sprintf("it asks to wait %v", time.Duration(a)) }
+
+// ProxyRefusal is the error of a proxy that answers a CONNECT with a status
+// other than 200.
+type ProxyRefusal int
+
+// Error tells the status.
+func (p ProxyRefusal) Error() string { return fmt.Sprintf("the proxy refuses with status %d", int(p)) }
+
 // plain says in fixed words what went wrong with a connection.
 func plain(err error) string {
 	var (
@@ -135,8 +156,14 @@ func plain(err error) string {
 		host    x509.HostnameError
 		cert    *tls.CertificateVerificationError
 		timeout interface{ Timeout() bool }
+		refusal ProxyRefusal
+		op      *net.OpError
 	)
 	switch {
+	case errors.As(err, &refusal):
+		return refusal.Error()
+	case errors.As(err, &op) && op.Op == "proxyconnect":
+		return "the proxy is not reached: " + plain(op.Err)
 	case errors.As(err, &unknown):
 		return "the certificate of the store is signed by an authority that is not known here"
 	case errors.As(err, &host):

@@ -22,9 +22,12 @@
 // object checks it again. A Get of a range can be checked for its length and
 // version only: formats that are read in ranges carry checksums of their own.
 //
-// Drivers: mem (the reference), dir (a directory), s3, and faulty, which wraps
-// another and fails on a seed's say. One contract suite, blobtest, runs against
-// all.
+// Drivers: mem (the reference), dir (a directory), s3, gcs, azure, and faulty,
+// which wraps another and fails on a seed's say; package open makes one of an
+// URL. One contract suite, blobtest, runs against all, on real servers.
+//
+// Importing this package or one below it registers nothing and reaches nothing:
+// what a driver needs, its Open makes.
 package blob
 
 import (
@@ -101,6 +104,20 @@ type GetOptions struct {
 	Limit   int64   // bytes that an answer may have at most; 0: no limit
 }
 
+// Buffer returns a buffer of the length of the answer about an object of size
+// bytes: tine.KindRange if the range is not inside it, tine.KindTooBig past the
+// limit.
+func (o GetOptions) Buffer(key Key, size int64) ([]byte, error) {
+	n, err := o.Range.Resolve(size)
+	if err != nil {
+		return nil, err
+	}
+	if o.Limit > 0 && n > o.Limit {
+		return nil, tine.Errorf(tine.KindTooBig, "get %q: %d bytes; at most %d", key, n, o.Limit)
+	}
+	return make([]byte, n), nil
+}
+
 // ListOptions say what to list.
 type ListOptions struct {
 	Prefix     string // of keys, byte for byte; need not end at a "/"
@@ -138,6 +155,9 @@ type Traits struct {
 	MaxSingleBytes int64  // that one Put may carry
 	MaxParts       int    // of an upload
 	DeleteBatch    int    // keys that one Delete may carry
+	// SweepsItself: the store drops by itself, within days, what uploads left
+	// behind, and gives nobody else a way to: Abort and Sweep leave it there.
+	SweepsItself bool
 }
 
 // Driver speaks to one store. It is safe for concurrent use.
@@ -203,6 +223,7 @@ type Upload interface {
 	// Complete makes the object of the parts, under the rules of Driver.Put.
 	// It may be called again after an error that leaves it in doubt.
 	Complete(ctx context.Context) (Info, error)
-	// Abort drops all parts. After Complete it does nothing.
+	// Abort drops all parts; what cannot be dropped, Sweep finds. The object
+	// that Complete made stays.
 	Abort(ctx context.Context) error
 }

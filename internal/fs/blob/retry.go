@@ -2,6 +2,7 @@ package blob
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -99,7 +100,7 @@ func (r *retrier) do(ctx context.Context, bytes int64, f func(context.Context) e
 		if !worthwhile(err) || n >= r.Attempts || !r.spend() {
 			return err
 		}
-		if r.Sleep(ctx, r.wait(n)) != nil {
+		if r.Sleep(ctx, r.wait(n, err)) != nil {
 			return tine.Errorf(tine.KindInterrupted, "%w, after: %v", context.Cause(ctx), err)
 		}
 	}
@@ -120,14 +121,23 @@ func (r *retrier) attempt(ctx context.Context, bytes int64, f func(context.Conte
 	return err
 }
 
-// wait returns how long to wait after attempt n: half of it drawn, so that
-// many who failed together do not come back together.
-func (r *retrier) wait(n int) time.Duration {
+// longestAsked is the longest wait that a store can ask for.
+const longestAsked = 30 * time.Second
+
+// wait returns how long to wait after attempt n, which failed with err: half of
+// it drawn, so that many who failed together do not come back together. A store
+// that asks for a longer wait gets it, and what is drawn on top.
+func (r *retrier) wait(n int, err error) time.Duration {
 	d := r.Longest
 	if n < 30 && r.First<<(n-1) < d {
 		d = r.First << (n - 1)
 	}
-	return d/2 + time.Duration(r.Random()*float64(d/2))
+	drawn := time.Duration(r.Random() * float64(d/2))
+	var a asked
+	if errors.As(err, &a) && time.Duration(a) > d {
+		return min(time.Duration(a), longestAsked) + drawn
+	}
+	return d/2 + drawn
 }
 
 func (r *retrier) spend() bool {

@@ -42,6 +42,32 @@ func TestWaitsGrowWithJitter(t *testing.T) {
 	}
 }
 
+// TestAskedToWait: a store that says how long to wait gets that, with what is
+// drawn on top, but no more than half a minute.
+func TestAskedToWait(t *testing.T) {
+	for asked, want := range map[time.Duration]time.Duration{
+		0: 75 * time.Millisecond, 50 * time.Millisecond: 75 * time.Millisecond, 3 * time.Second: 3025 * time.Millisecond, time.Hour: 30025 * time.Millisecond,
+	} {
+		var waits []time.Duration
+		d := asking{Driver: mem.New(mem.Options{}), wait: asked}
+		s := blob.NewStore(d, blob.Options{Retry: blob.Policy{Attempts: 2, Random: func() float64 { return 0.5 },
+			Sleep: func(_ context.Context, d time.Duration) error { waits = append(waits, d); return nil }}})
+		if _, err := s.Stat(t.Context(), "k"); tine.KindOf(err) != tine.KindUnavailable || len(waits) != 1 || waits[0] != want {
+			t.Errorf("asked to wait %v: waited %v, want %v: %v", asked, waits, want, err)
+		}
+	}
+}
+
+// asking is a store that asks to wait.
+type asking struct {
+	blob.Driver
+	wait time.Duration
+}
+
+func (a asking) Stat(context.Context, blob.Key) (blob.Info, error) {
+	return blob.Info{}, blob.Answer{Op: "stat", Store: "asking", Status: 429, Wait: a.wait}.Err()
+}
+
 // TestBudget: a store that is down gets one request a call once the budget is
 // spent, and success earns it back.
 func TestBudget(t *testing.T) {

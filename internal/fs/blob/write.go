@@ -121,9 +121,11 @@ func (w *write) parts(ctx context.Context, body Body, size int64) (Info, error) 
 		return Info{}, err
 	}
 	info, err := w.settle(ctx, w.head.Size, up.Complete) // some stores copy all parts together now
-	if err != nil && !unclear(tine.KindOf(err)) {
-		// Even if an earlier attempt comes late: what refused the last one
-		// refuses it too.
+	if err == nil && w.doubt || err != nil && !unclear(tine.KindOf(err)) {
+		// In the first case it is not the answer to Complete that told of the
+		// object, and a driver that keeps parts apart has them still. In the
+		// second, even if an earlier attempt comes late: what refused the last
+		// one refuses it too.
 		w.abort(ctx, up)
 	}
 	return info, err

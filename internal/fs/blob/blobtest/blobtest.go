@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +24,16 @@ type Place func(t testing.TB) blob.Driver
 
 // Maker makes an empty place.
 type Maker func(t testing.TB) Place
+
+// Prefixes returns a maker of places that are prefixes below name in one bucket;
+// mk opens a driver for a prefix.
+func Prefixes(name string, mk func(t testing.TB, prefix string) blob.Driver) Maker {
+	var made atomic.Int64
+	return func(testing.TB) Place {
+		prefix := fmt.Sprintf("%s/%d", name, made.Add(1))
+		return func(t testing.TB) blob.Driver { return mk(t, prefix) }
+	}
+}
 
 var seed = flag.Uint64("blob.seed", 0, "seed of the random tests; 0: another one each time")
 
@@ -43,7 +54,7 @@ func Run(t *testing.T, mk Maker, opt blob.Options) {
 		run  func(*world)
 	}{
 		{"Objects", objects}, {"Conditions", conditions}, {"CreateRace", createRace}, {"SwapRace", swapRace},
-		{"Ranges", ranges}, {"Parts", parts}, {"PartsConditions", partsConditions}, {"Names", names}, {"Listing", listing},
+		{"Ranges", ranges}, {"Parts", parts}, {"PartsConditions", partsConditions}, {"PartsRace", partsRace}, {"Names", names}, {"Listing", listing},
 		{"ListingRandom", listingRandom}, {"DeleteMany", deleteMany}, {"Copy", copying}, {"IllegalKeys", illegalKeys}, {"Cancelled", cancelled},
 		{"Probe", func(w *world) { w.must(blob.Probe(w.Context(), w.Store, "probe/one")) }},
 	} {
@@ -263,6 +274,43 @@ func swapRace(w *world) {
 		won := w.winner(errs, tine.KindConflict)
 		info = w.have("manifest", fmt.Sprintf("%d of writer %d", round, won))
 	}
+}
+
+// partsRace is both races for uploads in parts, which are many requests each.
+func partsRace(w *world) {
+	var clients []*blob.Store
+	var part int64
+	for range 3 {
+		var s *blob.Store
+		s, part = w.inParts()
+		clients = append(clients, s)
+	}
+	body := func(i, round int) *bytes.Reader {
+		p := make([]byte, part+1)
+		p[0], p[part] = byte(i), byte(round)
+		return bytes.NewReader(p)
+	}
+	var last blob.Info
+	for round := range 4 {
+		cond, refused := blob.Condition{Version: last.Version}, tine.KindConflict
+		if round == 0 {
+			cond, refused = blob.Condition{Absent: true}, tine.KindExists
+		}
+		errs := race(clients, func(i int, s *blob.Store) error {
+			_, err := s.Put(w.Context(), "big", body(i, round), cond)
+			return err
+		})
+		won := w.winner(errs, refused)
+		got, info, err := w.Get(w.Context(), "big", blob.Range{Offset: part}, "")
+		w.must(err)
+		first, _, err := w.Get(w.Context(), "big", blob.Range{Length: 1}, info.Version)
+		w.must(err)
+		if got[0] != byte(round) || first[0] != byte(won) {
+			w.Fatalf("round %d: the object is of writer %d and round %d, writer %d won", round, first[0], got[0], won)
+		}
+		last = info
+	}
+	w.nothingLeft()
 }
 
 func text(format string, args ...any) *bytes.Reader {

@@ -1,50 +1,34 @@
 package s3_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
 	"tine.dev/tine/internal/fs/blob"
+	"tine.dev/tine/internal/fs/blob/blobtest"
+	"tine.dev/tine/internal/fs/blob/faultproxy"
 	"tine.dev/tine/internal/fs/blob/s3"
+	"tine.dev/tine/internal/fs/blob/web"
 	"tine.dev/tine/internal/tine"
 )
 
-const secret = "MarkerSecret0123456789"
+const secret = blobtest.Secret
 
 // failing are credentials that cannot be had.
 type failing struct{}
 
 func (failing) Retrieve(context.Context) (aws.Credentials, error) {
 	return aws.Credentials{}, errors.New("the profile says " + secret)
-}
-
-// noSecret looks at every error in the chain, in every form it can be printed.
-func noSecret(t *testing.T, err error) {
-	t.Helper()
-	for e := err; e != nil; e = errors.Unwrap(e) {
-		if s := fmt.Sprintf("%v %+v %#v", e, e, e); strings.Contains(s, secret) {
-			t.Errorf("an error tells the secret: %s", s)
-		}
-	}
-	if strings.Contains(tine.HintOf(err), secret) {
-		t.Errorf("the hint tells the secret: %s", tine.HintOf(err))
-	}
 }
 
 // fake is a store that answers as a test says.
@@ -62,17 +46,8 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 }
 
 // TestSecretsStayHere: a store that quotes what it was sent, in all places of
-// its answers, and connections that fail in all ways put no credential into an
-// error or a log.
+// its answers, puts no credential into an error.
 func TestSecretsStayHere(t *testing.T) {
-	var logged bytes.Buffer
-	before := slog.Default()
-	log.SetOutput(&logged)
-	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	t.Cleanup(func() {
-		slog.SetDefault(before)
-		log.SetOutput(os.Stderr)
-	})
 	for _, c := range []struct {
 		status int
 		code   string
@@ -86,91 +61,21 @@ func TestSecretsStayHere(t *testing.T) {
 		})
 		s := blob.NewStore(open(t, opt), blob.Options{Retry: blob.Policy{Attempts: 1}})
 		_, _, err := s.Get(t.Context(), "k", blob.Range{}, "")
-		noSecret(t, err)
+		blobtest.NoSecret(t, err)
 		if tine.KindOf(err) != c.kind {
 			t.Errorf("%d %s: %v", c.status, c.code, err)
 		}
 		_, err = s.Put(t.Context(), "k", strings.NewReader("text"), blob.Condition{Absent: true})
-		noSecret(t, err)
-		noSecret(t, s.Delete(t.Context(), "k"))
-	}
-	if strings.Contains(logged.String(), secret) {
-		t.Errorf("the log tells the secret: %s", logged.String())
+		blobtest.NoSecret(t, err)
+		blobtest.NoSecret(t, s.Delete(t.Context(), "k"))
 	}
 }
 
-// TestBrokenConnections: no answer, half an answer and nobody there are all
-// "not now", told in words that hold no address with a password.
-func TestBrokenConnections(t *testing.T) {
-	hang := fake(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	everyCall(t, hang, tine.KindUnavailable)
-	nobody := hang
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody.Endpoint = "http://user:" + secret + "@" + l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	everyCall(t, nobody, tine.KindUnavailable)
-	half := fake(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", "100")
-		_, _ = w.Write(make([]byte, 50))
+func TestFake(t *testing.T) {
+	blobtest.RunFake(t, faultproxy.S3(), "", func(t testing.TB, endpoint string) blob.Driver {
+		return open(t, s3.Options{Bucket: "bucket", Region: "us-east-1", Endpoint: endpoint,
+			Credentials: credentials.NewStaticCredentialsProvider("A"+secret, secret, "T"+secret)})
 	})
-	d := open(t, half)
-	if data, _, err := d.Get(t.Context(), "k", blob.GetOptions{}); tine.KindOf(err) != tine.KindUnavailable || data != nil {
-		t.Errorf("half an object: %d bytes, %v", len(data), err)
-	}
-}
-
-// TestRangesThatAreNotKept: a store that answers with other bytes than those
-// asked for, or does not say which, is found out.
-func TestRangesThatAreNotKept(t *testing.T) {
-	for what, contentRange := range map[string]string{"no range": "", "another": "bytes 0-9/100", "no size": "bytes 10-19/*"} {
-		opt := fake(t, func(w http.ResponseWriter, _ *http.Request) {
-			if contentRange != "" {
-				w.Header().Set("Content-Range", contentRange)
-				w.WriteHeader(http.StatusPartialContent)
-			}
-			_, _ = w.Write(make([]byte, 10))
-		})
-		data, _, err := open(t, opt).Get(t.Context(), "k", blob.GetOptions{Range: blob.Range{Offset: 10, Length: 10}})
-		if tine.KindOf(err) != tine.KindUnsupported || data != nil {
-			t.Errorf("%s: %d bytes, %v", what, len(data), err)
-		}
-	}
-	chunked := fake(t, func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte("some"))
-		w.(http.Flusher).Flush()
-	})
-	if data, _, err := open(t, chunked).Get(t.Context(), "k", blob.GetOptions{}); tine.KindOf(err) != tine.KindUnsupported || data != nil {
-		t.Errorf("an object of unknown size: %q, %v", data, err)
-	}
-}
-
-// TestOneRequestAnAttempt: the SDK does not try again by itself, so that the
-// budget of the store counts every request.
-func TestOneRequestAnAttempt(t *testing.T) {
-	var requests atomic.Int64
-	opt := fake(t, func(w http.ResponseWriter, r *http.Request) {
-		requests.Add(1)
-		_, _ = io.Copy(io.Discard, r.Body)
-		refuse(w, 503, "SlowDown", "")
-	})
-	d := open(t, opt)
-	for _, call := range []func() error{
-		func() error { _, err := d.List(t.Context(), blob.ListOptions{}); return err },
-		func() error { _, err := d.Put(t.Context(), "k", nil, blob.Head{}); return err },
-		func() error { _, _, err := d.Get(t.Context(), "k", blob.GetOptions{}); return err },
-	} {
-		if err := call(); tine.KindOf(err) != tine.KindUnavailable {
-			t.Error(err)
-		}
-	}
-	if n := requests.Load(); n != 3 {
-		t.Errorf("%d requests for 3 attempts", n)
-	}
 }
 
 // TestDeleteInPart: the keys that the store refuses come back one by one.
@@ -228,11 +133,11 @@ func TestBadConfiguration(t *testing.T) {
 	}
 	t.Setenv("AWS_CONFIG_FILE", file)
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", file)
-	for _, opt := range []s3.Options{{Bucket: "b", Profile: "nobody"}, {Bucket: "b", RootCAs: []byte(secret)}, {Bucket: "b", Prefix: "/" + "x"}} {
+	for _, opt := range []s3.Options{{Bucket: "b", Profile: "nobody"}, {Bucket: "b", Web: web.Options{RootCAs: []byte(secret)}}, {Bucket: "b", Prefix: "/" + "x"}} {
 		_, err := s3.Open(t.Context(), opt)
 		if tine.KindOf(err) != tine.KindInvalid {
 			t.Errorf("%+v: %v", opt.Prefix, err)
 		}
-		noSecret(t, err)
+		blobtest.NoSecret(t, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"tine.dev/tine/internal/fs/blob"
+	"tine.dev/tine/internal/fs/blob/web"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -38,21 +39,13 @@ func newInfo(key blob.Key, size int64, etag *string, modified *time.Time, meta m
 	return info
 }
 
-// header writes a range as HTTP does; nil for all of the object.
-func header(r blob.Range) *string {
-	switch {
-	case r.Whole():
-		return nil
-	case r.Length == 0:
-		return aws.String(fmt.Sprintf("bytes=%d-", r.Offset))
-	}
-	return aws.String(fmt.Sprintf("bytes=%d-%d", r.Offset, r.Offset+r.Length-1))
-}
-
 // Get implements blob.Driver.
 func (s *Store) Get(ctx context.Context, key blob.Key, opt blob.GetOptions) ([]byte, blob.Info, error) {
 	cond := blob.Condition{Version: opt.Version}
-	in := &sdk.GetObjectInput{Bucket: &s.bucket, Key: s.path(key), Range: header(opt.Range)}
+	in := &sdk.GetObjectInput{Bucket: &s.bucket, Key: s.path(key)}
+	if !opt.Range.Whole() {
+		in.Range = aws.String(web.RangeHeader(opt.Range))
+	}
 	if opt.Version != "" {
 		in.IfMatch = aws.String(string(opt.Version))
 	}
@@ -61,34 +54,22 @@ func (s *Store) Get(ctx context.Context, key blob.Key, opt blob.GetOptions) ([]b
 		return nil, blob.Info{}, s.failure(ctx, "get", string(key), cond, err)
 	}
 	defer out.Body.Close()
-	size, ok := fullSize(out, opt.Range)
+	length := int64(-1)
+	if out.ContentLength != nil {
+		length = *out.ContentLength
+	}
+	size, ok := web.FullSize(opt.Range, length, aws.ToString(out.ContentRange))
 	if !ok {
 		return nil, blob.Info{}, tine.Errorf(tine.KindUnsupported, "get %q in store %s: the answer does not say which bytes of how many it holds", key, s.name)
 	}
-	n, err := opt.Range.Resolve(size)
+	data, err := opt.Buffer(key, size)
 	if err != nil {
 		return nil, blob.Info{}, err
 	}
-	if opt.Limit > 0 && n > opt.Limit {
-		return nil, blob.Info{}, tine.Errorf(tine.KindTooBig, "get %q: %d bytes; at most %d", key, n, opt.Limit)
-	}
-	data := make([]byte, n)
 	if _, err := io.ReadFull(out.Body, data); err != nil {
 		return nil, blob.Info{}, s.failure(ctx, "get", string(key), cond, err)
 	}
 	return data, newInfo(key, size, out.ETag, out.LastModified, out.Metadata), nil
-}
-
-// fullSize returns the size of the whole object. ok is false if the answer
-// does not tell it, or is not of the range that was asked for: a store or proxy
-// that knows no ranges sends the object from its start.
-func fullSize(out *sdk.GetObjectOutput, r blob.Range) (size int64, ok bool) {
-	if r.Whole() {
-		return aws.ToInt64(out.ContentLength), out.ContentLength != nil
-	}
-	var first, last int64
-	n, err := fmt.Sscanf(aws.ToString(out.ContentRange), "bytes %d-%d/%d", &first, &last, &size)
-	return size, n == 3 && err == nil && first == r.Offset
 }
 
 // Stat implements blob.Driver. The answer to a HEAD has no body, so "no such

@@ -12,8 +12,6 @@ package s3
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"net/http"
 	"strings"
@@ -21,11 +19,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"tine.dev/tine/internal/fs/blob"
+	"tine.dev/tine/internal/fs/blob/web"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -44,10 +44,13 @@ type Options struct {
 	Region   string // "" takes the SDK's default
 	Endpoint string // URL of a store that is not Amazon's; such stores are asked by path
 	Profile  string // of the SDK's configuration files; "" takes the default chain
-	// Credentials go before Profile and the default chain, if not nil.
+	// KeyID and Key are an access key and its secret; they go before Profile
+	// and the default chain, if Key is not empty.
+	KeyID string
+	Key   blob.Secret
+	// Credentials go before all others, if not nil.
 	Credentials aws.CredentialsProvider
-	// RootCAs, in PEM, are trusted besides those of the system.
-	RootCAs []byte
+	Web         web.Options
 }
 
 // Store is a blob.Driver. Safe for concurrent use.
@@ -66,7 +69,13 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	if err := blob.CheckPrefix(opt.Prefix); err != nil {
 		return nil, err
 	}
+	setUp, err := opt.Web.Prepare()
+	if err != nil {
+		return nil, err
+	}
 	load := []func(*config.LoadOptions) error{
+		// Also for what the chain asks to find credentials.
+		config.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(setUp)),
 		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }),
 		config.WithRequestChecksumCalculation(aws.RequestChecksumCalculationWhenRequired),
 		config.WithResponseChecksumValidation(aws.ResponseChecksumValidationWhenRequired),
@@ -79,8 +88,11 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	if opt.Profile != "" {
 		load = append(load, config.WithSharedConfigProfile(opt.Profile))
 	}
-	if opt.Credentials != nil {
+	switch {
+	case opt.Credentials != nil:
 		load = append(load, config.WithCredentialsProvider(opt.Credentials))
+	case !opt.Key.Empty():
+		load = append(load, config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider(opt.KeyID, opt.Key.Reveal(), "")))
 	}
 	cfg, err := config.LoadDefaultConfig(ctx, load...)
 	if err != nil {
@@ -88,11 +100,13 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 		return nil, tine.Errorf(tine.KindInvalid, "store s3://%s: the SDK's configuration for profile %q cannot be loaded", opt.Bucket, opt.Profile).
 			WithHint("check the AWS configuration and credentials files and environment of this server")
 	}
-	transport, err := newTransport(cfg.HTTPClient, opt.RootCAs)
-	if err != nil {
-		return nil, err
+	// The SDK's configuration may name authorities too, and adds them.
+	built, ok := cfg.HTTPClient.(*awshttp.BuildableClient)
+	if !ok {
+		return nil, tine.Errorf(tine.KindInternal, "store s3://%s: the SDK takes another HTTP client", opt.Bucket)
 	}
-	cfg.HTTPClient = &http.Client{Transport: transport}
+	transport := built.GetTransport()
+	cfg.HTTPClient = web.Client(transport)
 	if cfg.Credentials != nil {
 		cfg.Credentials = provider{cfg.Credentials}
 	}
@@ -107,34 +121,6 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 		}
 	})
 	return s, nil
-}
-
-// newTransport returns connections of the store's own, with the proxy that the
-// environment names and the authorities that the SDK's configuration names.
-func newTransport(configured aws.HTTPClient, rootCAs []byte) (*http.Transport, error) {
-	base, ok := configured.(*awshttp.BuildableClient)
-	if !ok {
-		base = awshttp.NewBuildableClient()
-	}
-	t := base.GetTransport()
-	t.MaxIdleConnsPerHost = 64
-	t.DisableCompression = true // objects come as they were stored
-	if len(rootCAs) > 0 {
-		pool, err := trusted(t.TLSClientConfig)
-		if err != nil || !pool.AppendCertsFromPEM(rootCAs) {
-			return nil, tine.Errorf(tine.KindInvalid, "the store's own certificate authorities are not in PEM, or there are none")
-		}
-		t.TLSClientConfig.RootCAs = pool
-	}
-	return t, nil
-}
-
-// trusted returns a copy of the authorities that a connection trusts.
-func trusted(c *tls.Config) (*x509.CertPool, error) {
-	if c.RootCAs != nil {
-		return c.RootCAs.Clone(), nil
-	}
-	return x509.SystemCertPool()
 }
 
 // provider marks the errors of credentials, so that they can be told from
@@ -186,9 +172,17 @@ func (s *Store) failure(ctx context.Context, op, key string, cond blob.Condition
 		return answer.Transport(ctx, err)
 	}
 	answer.Status = response.HTTPStatusCode()
+	if response.Response != nil {
+		answer.Wait = web.RetryAfter(response.Response.Header)
+	}
 	var api smithy.APIError
 	if errors.As(err, &api) {
 		answer.Code = api.ErrorCode()
+	}
+	if answer.Code == "NotFound" && op != "stat" {
+		// The SDK's word for a 404 without one of the store's. Only the answer
+		// to a HEAD has none; this is somebody else, before the store.
+		answer.Code = "Unknown"
 	}
 	if answer.Status < 300 && answer.Code == "" {
 		return answer.Transport(ctx, err) // the answer began well and broke off

@@ -1,7 +1,7 @@
 // Package servers starts real object stores for tests, on the loopback
 // interface only. Each is installed once, into a cache that outlives the
-// tests, at a fixed version; a test is skipped only where the registry of
-// modules cannot be reached.
+// tests, at a fixed version; a test is skipped only where the registry that has
+// it cannot be reached.
 package servers
 
 import (
@@ -22,6 +22,9 @@ import (
 const (
 	versityModule  = "github.com/versity/versitygw"
 	versityVersion = "v1.8.0"
+	fakeGCSModule  = "github.com/fsouza/fake-gcs-server"
+	fakeGCSVersion = "v1.56.1"
+	azuriteVersion = "3.37.0"
 	startTimeout   = time.Minute
 	startTries     = 3
 )
@@ -40,14 +43,23 @@ func Versity(t testing.TB) Server {
 	t.Helper()
 	binary := install(t, versityModule, "/cmd/versitygw", versityVersion)
 	s := Server{AccessKey: "test-access", SecretKey: "test-secret", Dir: t.TempDir()}
-	for try := 1; ; try++ {
-		address := freeAddress(t)
+	s.Endpoint = "http://" + launch(t, func(address string) *exec.Cmd {
 		cmd := exec.Command(binary, "--port", address, "posix", s.Dir)
 		cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+s.AccessKey, "ROOT_SECRET_KEY="+s.SecretKey)
-		err := start(t, cmd, address)
+		return cmd
+	})
+	return s
+}
+
+// launch starts a server that listens on an address of its own, which it
+// returns.
+func launch(t testing.TB, command func(address string) *exec.Cmd) string {
+	t.Helper()
+	for try := 1; ; try++ {
+		address := freeAddress(t)
+		err := start(t, command(address), address)
 		if err == nil {
-			s.Endpoint = "http://" + address
-			return s
+			return address
 		}
 		if try == startTries {
 			t.Fatal(err)
@@ -123,29 +135,40 @@ func (o *output) String() string {
 // install returns the program of a Go package, built if it is not cached.
 func install(t testing.TB, module, pkg, version string) string {
 	t.Helper()
-	name := filepath.Base(pkg)
-	dir := filepath.Join(cache(t), "tools", name+"-"+version)
-	binary := filepath.Join(dir, name)
+	name := filepath.Base(module + pkg)
+	return cached(t, name+"-"+version, name, func(tmp string) {
+		t.Logf("building %s %s: this takes minutes, once", name, version)
+		if out, err := goCommand(t.Context(), tmp, "install", "-trimpath", "-ldflags=-s -w", module+pkg+"@"+version); err != nil {
+			if _, unreachable := goCommand(t.Context(), tmp, "list", "-m", module+"@"+version); unreachable != nil {
+				t.Skipf("%s is not cached and the module registry cannot be reached: %v", name, unreachable)
+			}
+			t.Fatalf("building %s: %v\n%s", name, err, out)
+		}
+	})
+}
+
+// cached returns the path of a file in a folder of the cache. If it is not
+// there, fill makes the whole folder, under another name.
+func cached(t testing.TB, folder, file string, fill func(tmp string)) string {
+	t.Helper()
+	dir := filepath.Join(cache(t), "tools", folder)
+	path := filepath.Join(dir, file)
 	unlock := lock(t, dir+".lock")
 	defer unlock()
-	if _, err := os.Stat(binary); err == nil {
-		return binary
+	if _, err := os.Stat(path); err == nil {
+		return path
 	}
-	t.Logf("building %s %s: this takes minutes, once", name, version)
 	tmp := dir + ".new"
-	if err := os.RemoveAll(tmp); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := goCommand(t.Context(), tmp, "install", "-trimpath", "-ldflags=-s -w", module+pkg+"@"+version); err != nil {
-		if _, unreachable := goCommand(t.Context(), tmp, "list", "-m", module+"@"+version); unreachable != nil {
-			t.Skipf("%s is not cached and the module registry cannot be reached: %v", name, unreachable)
+	for _, half := range []string{tmp, dir} {
+		if err := os.RemoveAll(half); err != nil {
+			t.Fatal(err)
 		}
-		t.Fatalf("building %s: %v\n%s", name, err, out)
 	}
+	fill(tmp)
 	if err := os.Rename(tmp, dir); err != nil {
 		t.Fatal(err)
 	}
-	return binary
+	return path
 }
 
 // goCommand runs the go tool at the lowest priority, outside this module.

@@ -19,6 +19,11 @@
 // nobody reads it. After a crash, Recover turns what a commit promised of an
 // open segment into a sealed one.
 //
+// A sealed segment that is safe elsewhere may be evicted: its file goes, and a
+// Handle reads through Remote what the file had. The row does not say where
+// the bytes are; the file is asked for first. A repack of such a segment makes a file
+// again, of the next generation.
+//
 // # What is durable when
 //
 // A commit carries a location row (record.Segment) and tail rows

@@ -33,10 +33,12 @@ type file struct {
 	// closed when the last pin is gone.
 	rd     vfs.File
 	layout atomic.Pointer[layout] // nil until sealed
+	away   atomic.Pointer[away]   // set instead of rd and layout if the file is not on this device
 
 	// The rest belongs to Store.mu.
 	pins       int
 	doomed     bool // to be unlinked at the last release
+	leaving    bool // the same, but it may be acquired until then
 	detached   bool // no longer in Store.files: a recovery has taken the name
 	prev, next *file
 }
@@ -99,6 +101,14 @@ type Handle struct{ f *file }
 // contradict the row; KindUnavailable for an open segment that has no Writer
 // and is not recovered, and after Close; KindIO.
 func (s *Store) Acquire(id tine.SegmentID, loc record.Segment) (*Handle, error) {
+	return s.AcquireFrom(id, loc, nil)
+}
+
+// AcquireFrom is Acquire for a segment whose file may have been evicted, or
+// never was on this device: if it is sealed and there is no file, the Handle
+// reads from what remote opens. A nil remote opens nothing. It asks remote for
+// nothing itself, so a segment that is not there either shows at the first read.
+func (s *Store) AcquireFrom(id tine.SegmentID, loc record.Segment, remote Remote) (*Handle, error) {
 	k := fileKey{id, loc.Generation}
 	s.mu.Lock()
 	if s.closed {
@@ -121,7 +131,7 @@ func (s *Store) Acquire(id tine.SegmentID, loc record.Segment) (*Handle, error) 
 	for _, v := range victims {
 		v.close()
 	}
-	if err := f.load(loc); err != nil {
+	if err := f.load(loc, remote); err != nil {
 		s.unpin(f)
 		return nil, err
 	}
@@ -156,7 +166,7 @@ func (s *Store) unpin(f *file) {
 		s.mu.Unlock()
 		return
 	}
-	if f.layout.Load() != nil && !f.doomed && !f.detached && !s.closed {
+	if f.loaded() && !f.doomed && !f.leaving && !f.detached && !s.closed {
 		s.idle.push(f)
 		victims := s.evict()
 		s.mu.Unlock()
@@ -168,17 +178,27 @@ func (s *Store) unpin(f *file) {
 	s.forget(f)
 	s.mu.Unlock()
 	f.close()
-	if f.doomed && !f.detached {
+	switch {
+	case f.detached:
+	case f.doomed:
 		if err := s.unlink(f.path); err != nil {
 			s.o.Logger.Warn("a dead segment file could not be removed; it is tried again at the next start", "path", f.path, "error", err)
+		}
+	case f.leaving:
+		if err := s.unlinkEvicted(f.key); err != nil {
+			s.o.Logger.Warn("a segment file that is in the store could not be removed", "path", f.path, "error", err)
 		}
 	}
 }
 
-// load opens the file and reads its layout, unless that is done. Several
-// readers may come at once; one loads, the others wait.
-func (f *file) load(loc record.Segment) error {
-	if f.layout.Load() != nil {
+// loaded reports whether a sealed segment can be read.
+func (f *file) loaded() bool { return f.layout.Load() != nil || f.away.Load() != nil }
+
+// load opens the file and reads its layout, or notes where else the bytes are,
+// unless that is done. Several readers may come at once; one loads, the others
+// wait.
+func (f *file) load(loc record.Segment, remote Remote) error {
+	if f.loaded() {
 		return nil
 	}
 	if f.w != nil {
@@ -189,10 +209,14 @@ func (f *file) load(loc record.Segment) error {
 	}
 	f.loadMu.Lock()
 	defer f.loadMu.Unlock()
-	if f.layout.Load() != nil {
+	if f.loaded() {
 		return nil
 	}
 	rd, err := f.s.o.FS.Open(f.path)
+	if errors.Is(err, fs.ErrNotExist) && remote != nil && loc.State == record.SegmentSealed {
+		f.away.Store(&away{from: remote, loc: loc})
+		return nil
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return tine.Errorf(tine.KindNotFound, "segment file %s does not exist", f.path).
 			WithHint("if this comes back, the file was lost: restore it from a backup of the data directory")
@@ -298,9 +322,17 @@ func (f *file) readFull(rd vfs.File, p []byte, off int64) error {
 // ReadAt reads len(p) bytes of payload from the logical offset off: all of
 // them, or an error and nothing to be used of p. Every block that is touched
 // is verified.
-// Errors: KindCorrupt for a damaged, missing or short block, and for a range
-// beyond the end; KindIO; KindStale if the segment's Writer was abandoned.
+// A segment that is not on this device may take as long as its store tries;
+// Close of the Store ends that.
+// Errors: KindCorrupt for a damaged, missing or short block, for a range
+// beyond the end, and for an object that is not in the store; KindIO;
+// KindUnavailable if the store does not answer or lets nobody in, and KindVersion
+// if its object is of a newer program; KindStale if the segment's Writer was
+// abandoned.
 func (h *Handle) ReadAt(p []byte, off int64) error {
+	if a := h.f.away.Load(); a != nil {
+		return h.f.readAway(a, p, off)
+	}
 	if l := h.f.layout.Load(); l != nil {
 		return h.f.readSpan(l.runs, l.end, p, off)
 	}

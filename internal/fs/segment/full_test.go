@@ -5,9 +5,11 @@ import (
 	"errors"
 	"io/fs"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -182,5 +184,23 @@ func TestFullElsewhere(t *testing.T) {
 	}
 	if s.DiskBytes() != row.Physical+next.Physical {
 		t.Fatalf("%d bytes counted, want %d", s.DiskBytes(), row.Physical+next.Physical)
+	}
+}
+
+// TestTooManyOpenFiles: the device is well, and what to do is told.
+func TestTooManyOpenFiles(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE} {
+		inj := errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpCreate {
+				return &fs.PathError{Op: "open", Path: op.Path, Err: errno}
+			}
+			return nil
+		})
+		s := openStore(t, Options{FS: errorfs.Wrap(vfs.NewMem(), inj)})
+		_, err := s.Create(tine.NewID[tine.SegmentID](time.Now()), time.Now())
+		wantKind(t, err, tine.KindIO)
+		if hint := tine.HintOf(err); !strings.Contains(hint, "limit of open files") || strings.Contains(hint, "device") {
+			t.Errorf("%v: %v, %s", errno, err, hint)
+		}
 	}
 }

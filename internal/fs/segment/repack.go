@@ -43,6 +43,16 @@ func Packed(id tine.SegmentID, live []Range, end int64) (physical, used int64, e
 // a row that is not sealed or a range outside it; KindCorrupt, KindNoSpace and
 // KindIO, after which nothing is left behind.
 func (s *Store) Repack(id tine.SegmentID, loc record.Segment, live []Range) (record.Segment, error) {
+	return s.RepackFrom(id, loc, live, nil, 0)
+}
+
+// RepackFrom is Repack for a segment that may not be on this device, as
+// AcquireFrom opens it. The new generation is a file in any case. Only files show
+// which generations there are, so loc must be the present row of a segment
+// whose files may have been evicted; and the new generation is above the given
+// one, for another machine may have made some that are not known here.
+// Errors: besides those of Repack, those of Handle.ReadAt.
+func (s *Store) RepackFrom(id tine.SegmentID, loc record.Segment, live []Range, remote Remote, above uint64) (record.Segment, error) {
 	if loc.State != record.SegmentSealed {
 		return loc, tine.Errorf(tine.KindInvalid, "segment %s is not sealed", id)
 	}
@@ -54,12 +64,12 @@ func (s *Store) Repack(id tine.SegmentID, loc record.Segment, live []Range) (rec
 		return loc, tine.Errorf(tine.KindBusy, "segment %s is being repacked", id)
 	}
 	defer s.endRepack(id)
-	src, err := s.Acquire(id, loc)
+	src, err := s.AcquireFrom(id, loc, remote)
 	if err != nil {
 		return loc, err
 	}
 	defer src.Release()
-	k, err := s.nextGeneration(id, loc.Generation)
+	k, err := s.nextGeneration(id, max(loc.Generation, above))
 	if err != nil {
 		return loc, err
 	}
@@ -160,9 +170,13 @@ func (f *file) copyLive(src *file, l *layout, created int64) error {
 
 // scan reads consecutive blocks of a sealed file, verifies them, and hands
 // them to fn as they lie in the file, with their checksums, in batches. raw is
-// fn's only during the call.
+// fn's only during the call. Of a segment that is not on this device it makes
+// the blocks as the file would have them.
 func (f *file) scan(start, count int64, fn func(first int64, raw []byte) error) error {
-	l := f.layout.Load()
+	l, remote, err := f.sealed()
+	if err != nil {
+		return err
+	}
 	pooled, pool := f.s.buffer(count)
 	defer pool.Put(pooled)
 	for b, stop := start, start+count; b < stop; {
@@ -172,7 +186,12 @@ func (f *file) scan(start, count int64, fn func(first int64, raw []byte) error) 
 		}
 		last := min(stop-1, r.start+r.count-1, b+maxBatchBlocks-1)
 		raw := (*pooled)[:spanBytes(b, last, l.end)]
-		if _, err := f.readBlocks(r, b, last, l.end, raw, nil, b*BlockBytes); err != nil {
+		if remote != nil {
+			err = f.fetchBlocks(remote, b, last, l.end, raw)
+		} else {
+			_, err = f.readBlocks(r, b, last, l.end, raw, nil, b*BlockBytes)
+		}
+		if err != nil {
 			return err
 		}
 		if err := fn(b, raw); err != nil {
@@ -197,6 +216,9 @@ func (s *Store) Check(id tine.SegmentID, loc record.Segment) error {
 	}
 	defer h.Release()
 	f := h.f
+	if f.away.Load() != nil {
+		return tine.Errorf(tine.KindNotFound, "segment file %s does not exist; the segment is read from its store", f.path)
+	}
 	// The cached layout may be older than the damage that is looked for.
 	l, err := f.readLayout(f.rd, loc)
 	if err != nil {

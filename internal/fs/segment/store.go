@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -41,7 +42,9 @@ const (
 // Store is all segments of one server. It is safe for concurrent use.
 type Store struct {
 	o     Options
-	bytes atomic.Int64 // of all files
+	bytes atomic.Int64    // of all files
+	life  context.Context // of reads from elsewhere; ends at Close
+	end   context.CancelFunc
 
 	mu        sync.Mutex // a leaf: taken last, no input or output under it
 	files     map[fileKey]*file
@@ -89,6 +92,7 @@ func Open(o Options) (*Store, error) {
 		repacking: map[tine.SegmentID]struct{}{},
 		dirs:      map[string]dirState{},
 	}
+	s.life, s.end = context.WithCancel(context.Background())
 	s.idle.init()
 	s.small.New = func() any { b := make([]byte, smallBlocks*blockPhysical); return &b }
 	s.large.New = func() any { b := make([]byte, maxBatchBlocks*blockPhysical); return &b }
@@ -293,8 +297,10 @@ func (s *Store) DiskBytes() int64 { return s.bytes.Load() }
 
 // Close abandons every Writer that is not sealed and closes every file that
 // nobody has pinned; pinned ones are closed when they are released. Acquire
-// and Create fail afterwards. It always returns nil.
+// and Create fail afterwards, and so do reads of what is not on this device. It
+// always returns nil.
 func (s *Store) Close() error {
+	s.end()
 	s.mu.Lock()
 	s.closed = true
 	var writers []*Writer
@@ -318,11 +324,18 @@ func (s *Store) Close() error {
 	return nil
 }
 
+// openFilesHint is for a process, or a machine, that has too many files open: the
+// device is well.
+const openFilesHint = "raise the limit of open files: of the server LimitNOFILE= in its unit or `ulimit -n` before it is started, of the machine the sysctl fs.file-max"
+
 // ioError gives an error of the file system its kind and says what to do.
 func ioError(op, path string, err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return tine.Errorf(tine.KindNoSpace, "%s %s: %w", op, path, err).
 			WithHint("free space on the device that holds the data directory")
+	}
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		return tine.Errorf(tine.KindIO, "%s %s: %w", op, path, err).WithHint("%s", openFilesHint)
 	}
 	return tine.Errorf(tine.KindIO, "%s %s: %w", op, path, err).
 		WithHint("check the device that holds the data directory and the kernel's log")

@@ -16,9 +16,11 @@ import (
 	"tine.dev/tine/api"
 	"tine.dev/tine/internal/control/httpapi"
 	"tine.dev/tine/internal/control/server"
+	"tine.dev/tine/internal/control/statefile"
 	"tine.dev/tine/internal/fs/fsck"
 	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/kv/pebble"
+	"tine.dev/tine/internal/fs/kv/salvage"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -42,6 +44,8 @@ func (c *cli) fsckCommand() *cobra.Command {
 			"with --read-data all of it is read and its checksums are verified, which takes as long as reading it.\n\n" +
 			"--repair needs the server stopped. It mends what the heads of disks show, and leaves checkpoints as they\n" +
 			"are; files that have lost their names come to /lost+found, and where data is lost reading gives EIO.\n" +
+			"Where files of the row store are damaged, all rows that can be read are first written into a new one, which\n" +
+			"takes as much room again, and the damaged one is kept in DATA/damaged. Only then checkpoints are mended too.\n" +
 			"Each finding says what repair would do. Make a copy of the data directory first, if you can.\n\n" +
 			"Exit code: 0 if nothing is wrong (space held in vain is told, and is no error), 14 if errors are found\n" +
 			"or are left, and another if the check could not be made.",
@@ -119,9 +123,34 @@ func (c *cli) fsckOnline(ctx context.Context, o fsckFlags, p *fsckOutput, result
 
 // openData opens the rows of a data directory that no server has. The returned
 // function gives it back.
-//
-// With cut, rows whose log is damaged are opened at the state before the damage.
-func (c *cli) openData(data string, cut bool) (dir string, rows kv.Store, release func(), err error) {
+func (c *cli) openData(data string) (dir string, rows kv.Store, release func(), err error) {
+	return c.withData(data, func(data string) (kv.Store, error) { return pebble.Open(rowsIn(data)) })
+}
+
+// openSalvaged is openData for a repair: what can be read of damaged files is saved first.
+func (c *cli) openSalvaged(data string, p *fsckOutput) (dir string, rows kv.Store, found *salvage.Report, release func(), err error) {
+	dir, rows, release, err = c.withData(data, func(data string) (rows kv.Store, err error) {
+		rows, found, err = salvage.Open(salvage.Options{Store: rowsIn(data), Aside: filepath.Join(data, "damaged"),
+			Progress: func(rows int64) { p.progress(api.CheckProgress{Phase: "saving rows", Done: rows, Unit: "rows"}) }})
+		p.clear()
+		return rows, err
+	})
+	if err == nil && found.Kept != "" {
+		done := fmt.Sprintf("%s that can be read were written anew; the damaged files are in %s", plural(found.Rows, "row"), found.Kept)
+		if found.Cut {
+			done = "the log is cut off there; as it was it is in " + found.Kept
+		}
+		fmt.Fprintf(c.env.stderr, "tine: the row store is damaged\n      %s\n", done)
+	}
+	return dir, rows, found, release, err
+}
+
+func rowsIn(data string) pebble.Options {
+	return pebble.Options{Dir: filepath.Join(data, "rows"), Logger: slog.New(slog.DiscardHandler)}
+}
+
+// withData opens rows with the data directory locked.
+func (c *cli) withData(data string, open func(data string) (kv.Store, error)) (dir string, rows kv.Store, release func(), err error) {
 	if data == "" {
 		data = c.dataDir()
 	}
@@ -132,16 +161,7 @@ func (c *cli) openData(data string, cut bool) (dir string, rows kv.Store, releas
 	if err != nil {
 		return "", nil, nil, err
 	}
-	o := pebble.Options{Dir: filepath.Join(data, "rows"), Logger: slog.New(slog.DiscardHandler)}
-	rows, err = pebble.Open(o)
-	if cut && tine.KindOf(err) == tine.KindCorrupt && err != nil {
-		damage := err
-		o.CutLog = true
-		if rows, err = pebble.Open(o); err == nil {
-			fmt.Fprintf(c.env.stderr, "tine: %v\n      it is cut off there: what was written after that is lost\n", damage)
-		}
-	}
-	if err != nil {
+	if rows, err = open(data); err != nil {
 		lock.Release()
 		return "", nil, nil, err
 	}
@@ -152,36 +172,81 @@ func (c *cli) openData(data string, cut bool) (dir string, rows kv.Store, releas
 }
 
 func (c *cli) fsckOffline(ctx context.Context, o fsckFlags, p *fsckOutput, result *fsckResult) error {
-	data, rows, release, err := c.openData(o.data, o.repair)
+	if o.repair {
+		return c.fsckRepair(ctx, o, p, result)
+	}
+	data, rows, release, err := c.openData(o.data)
 	if err != nil {
 		return err
 	}
 	defer release()
+	r, err := fsck.Check(c.fsckOptions(ctx, data, rows, o, p))
+	if err == nil {
+		result.CheckReport = httpapi.CheckReport(r)
+		err = httpapi.CheckState(data, &result.CheckReport, p.finding)
+	}
+	return err
+}
+
+func (c *cli) fsckOptions(ctx context.Context, data string, rows kv.Store, o fsckFlags, p *fsckOutput) fsck.Options {
 	if !c.json {
 		c.say("checking %s, which no server has open", data)
 	}
-	options := fsck.Options{
+	return fsck.Options{
 		Rows: rows, FS: vfs.Default, SegmentDir: filepath.Join(data, "segments"), Data: o.readData, Disks: o.disks, Context: ctx,
 		Found:    func(f fsck.Finding) { p.finding(httpapi.Finding(f)) },
 		Progress: func(g fsck.Progress) { p.progress(api.CheckProgress(g)) },
 	}
-	if !o.repair {
-		r, err := fsck.Check(options)
-		if err == nil {
-			result.CheckReport = httpapi.CheckReport(r)
-		}
-		return err
-	}
-	r, err := fsck.Repair(options, time.Now())
+}
+
+// repairPerCode is how many findings of one code a repair tells in full: of what is
+// lost each file should be named.
+const repairPerCode = 10_000
+
+func (c *cli) fsckRepair(ctx context.Context, o fsckFlags, p *fsckOutput, result *fsckResult) error {
+	data, rows, found, release, err := c.openSalvaged(o.data, p)
 	if err != nil {
 		return err
 	}
-	result.CheckReport, result.Changes, result.Repaired = httpapi.CheckReport(r.After), r.Changes, true
+	defer release()
+	options := c.fsckOptions(ctx, data, rows, o, p)
+	options.Salvaged, options.PerCode = found.Damage, repairPerCode
+	moved, err := setStateAside(data, p)
+	if err != nil {
+		return err
+	}
+	r, err := fsck.Repair(options, time.Now())
+	if err == nil {
+		err = salvage.Forget(salvage.Options{Store: rowsIn(data)})
+	}
+	if err != nil {
+		return err
+	}
+	result.CheckReport, result.Changes, result.Repaired = httpapi.CheckReport(r.After), append(moved, r.Changes...), true
 	p.findings = p.findings[:0]
 	for _, f := range r.After.Findings {
 		p.findings = append(p.findings, httpapi.Finding(f))
 	}
 	return nil
+}
+
+// setStateAside moves the damaged ones of the server's own files out of the way.
+func setStateAside(data string, p *fsckOutput) ([]fsck.Change, error) {
+	damage, err := statefile.Check(data)
+	if err != nil {
+		return nil, err
+	}
+	var moved []fsck.Change
+	for _, d := range damage {
+		f := httpapi.StateFinding(d)
+		p.finding(f)
+		to, err := statefile.SetAside(data, d.Name)
+		if err != nil {
+			return moved, err
+		}
+		moved = append(moved, fsck.Change{Code: f.Code, What: f.What, Done: "moved it to " + to})
+	}
+	return moved, nil
 }
 
 // fsckOutput shows findings and progress as they come.

@@ -24,7 +24,10 @@ type tree struct {
 	maxTask     uint64
 	logs        map[tine.DiskID]bool // the disks that have a history here
 	lost        []lostRecord         // that do not decode
+	shipped     bool                 // a row says what its store has
 	broken      bool                 // the lines do not hang together: what it shows is not checked
+	maxIno      tine.Ino             // the largest number of an inode in any version of its rows
+	maxCookie   uint64
 }
 
 type lostRecord struct {
@@ -257,6 +260,9 @@ func (t *tree) recordRow(w *world, l record.Logical, key, v []byte) {
 			t.tasks = append(t.tasks, task{l.Seq(), k})
 			t.maxTask = max(t.maxTask, l.Seq())
 		}
+	case record.TableShipped:
+		t.shipped = true
+		_, err = record.DecodeShipped(v)
 	case record.TableLog:
 		t.logs[id] = true
 		_, err = record.DecodeLogEntry(v)

@@ -51,6 +51,10 @@ func treeDamage() []damage {
 		{name: "tree record that does not decode", codes: []string{"T012"}, after: has("work", "/big"), do: func(r *rowsOf, _ *vfs.MemFS) {
 			r.set(key0(tine.DefaultTenant, record.IDKey(record.TableTree, r.disk("work").tree.id)), []byte{1})
 		}},
+		{name: "tree of a store that has nothing of it", codes: []string{"T015"}, after: has("work", "/big"), do: func(r *rowsOf, _ *vfs.MemFS) {
+			t := r.disk("work").tree
+			r.set(key0(tine.DefaultTenant, record.IDKey(record.TableTree, t.id)), record.Tree{Tenant: tine.DefaultTenant, Store: tine.StoreID{7}}.Append(nil))
+		}},
 		{name: "disk of no tree", codes: []string{"T002"}, remain: []string{"T002"}, do: func(r *rowsOf, _ *vfs.MemFS) {
 			rec := record.Disk{Tree: tine.TreeID{7}, Timeline: tine.TimelineID{8}, Name: "nowhere"}
 			r.set(key0(tine.DefaultTenant, record.IDKey(record.TableDisk, tine.DiskID{9})), rec.Append(nil))

@@ -128,6 +128,8 @@ func (w *world) checkFile(g *seg) {
 		return
 	case open == nil && g.vanished:
 		return
+	case open == nil && g.tree.shipped && g.rec.State == record.SegmentSealed:
+		return // the store has it
 	case open == nil:
 		w.missingFile(g)
 		return
@@ -325,7 +327,13 @@ func (w *world) strayFiles() {
 				code = "S003"
 			}
 			w.add(code, place{}, "%s, %d bytes", f.path, f.size)
-			w.mend(func(r *repairer) { r.removeFile(f) })
+			w.mend(func(r *repairer) {
+				if w.salvaged() {
+					r.keepFile(f)
+				} else {
+					r.removeFile(f)
+				}
+			})
 		}
 	}
 }

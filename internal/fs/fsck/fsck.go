@@ -26,7 +26,11 @@ type Options struct {
 	// ends and lengths of the files are verified, and no content.
 	Data bool
 	// Disks restricts the check to the trees that these disks are in; none: all.
-	Disks    []string
+	Disks []string
+	// Salvaged is what was lost with damaged files of the row store before a repair:
+	// repair names whose rows lay there, mends what checkpoints show too, and marks missing
+	// data as lost.
+	Salvaged []kv.Damage
 	PerCode  int             // findings of one code that are told in full; 0: 100; negative: all
 	Found    func(Finding)   // called for each finding that is told in full
 	Progress func(Progress)  // called now and then
@@ -63,6 +67,9 @@ func Check(o Options) (*Report, error) {
 	w := newWorld(o)
 	defer w.snap.Close()
 	if err := w.all(); err != nil {
+		return nil, err
+	}
+	if err := w.verifyRows(); err != nil {
 		return nil, err
 	}
 	return w.rep.report(), nil

@@ -69,6 +69,14 @@ func (w *world) checkLine(l *line) error {
 
 // checkRow checks the versions of one row.
 func (w *world) checkRow(r *row) {
+	switch t := r.line.tree; r.key.Table() {
+	case record.TableInode:
+		if ino := r.key.Ino(); ino <= tine.MaxIno {
+			t.maxIno = max(t.maxIno, ino)
+		}
+	case record.TableCookie:
+		t.maxCookie = max(t.maxCookie, r.key.Number())
+	}
 	w.checkOrder(r)
 	for i := range r.vers {
 		w.checkVersion(r, &r.vers[i])

@@ -80,19 +80,19 @@ func (r *repairer) rebuildFile(g *seg) {
 		for _, t := range g.tails {
 			b.Delete(t.key)
 		}
-		return r.setAside(r.w.segmentPath(g.id, g.rec.Generation), g)
+		return r.setAside(r.w.segmentPath(g.id, g.rec.Generation))
 	})
 }
 
 // setAside moves a damaged file out of the way.
-func (r *repairer) setAside(path string, g *seg) error {
+func (r *repairer) setAside(path string) error {
 	fsys := r.w.FS
 	dir := fsys.PathJoin(fsys.PathDir(r.w.SegmentDir), "damaged")
 	if err := fsys.MkdirAll(dir, 0o700); err != nil {
 		return tine.Errorf(tine.KindIO, "make %s: %w", dir, err)
 	}
 	if err := fsys.Rename(path, fsys.PathJoin(dir, fsys.PathBase(path))); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return tine.Errorf(tine.KindIO, "move the damaged file of segment %s: %w", g.id, err)
+		return tine.Errorf(tine.KindIO, "move %s: %w", path, err)
 	}
 	return nil
 }

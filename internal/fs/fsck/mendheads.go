@@ -10,6 +10,26 @@ import (
 	"tine.dev/tine/internal/tine"
 )
 
+// considerViews mends what a line's head shows. Where rows were lost, it mends what its
+// checkpoints and branch points show first, and of those the first in which something
+// was found, no other in the same round: those after it inherit what is mended.
+func (r *repairer) considerViews(l *line) {
+	if r.mending == nil {
+		r.mending = map[*tree]bool{}
+	}
+	if r.w.salvaged() {
+		for _, p := range l.pins {
+			v := view{l, p}
+			if p != tine.Head && p > l.rec.Branch && !r.mending[l.tree] && slices.Contains(r.w.hurt, v) {
+				r.mending[l.tree] = r.mendView(v)
+			}
+		}
+	}
+	if l.head() != nil && !r.mending[l.tree] {
+		r.considerHead(l)
+	}
+}
+
 // considerHead mends a head that shows something wrong: found in it, or in a
 // view that it inherits from.
 func (r *repairer) considerHead(l *line) {
@@ -17,20 +37,33 @@ func (r *repairer) considerHead(l *line) {
 	for _, h := range (view{l, tine.Head}).hops() {
 		hurt = hurt || slices.ContainsFunc(r.w.hurt, func(v view) bool { return v.line == h.line && v.at <= h.born.UpTo })
 	}
-	if !hurt {
-		return
+	if hurt {
+		r.mendView(view{l, tine.Head})
 	}
-	h := &head{r: r, l: l, v: view{l, tine.Head}, inodes: map[tine.Ino]*fix{}, entries: map[tine.Ino]map[string]*record.Dentry{},
+}
+
+// mendView plans what a view should show, and reports whether that differs.
+func (r *repairer) mendView(v view) bool {
+	l := v.line
+	h := &head{r: r, l: l, v: v, inodes: map[tine.Ino]*fix{}, entries: map[tine.Ino]map[string]*record.Dentry{},
 		order: map[tine.Ino]map[uint64]record.Cookie{}, old: map[record.Logical][]byte{}, want: map[record.Logical][]byte{}}
 	if err := h.load(); err != nil {
 		r.w.fail(place{line: l}, err)
-		return
+		return false
 	}
 	h.mend()
-	h.plan()
+	return h.plan()
 }
 
-// head is what a head shows, all of it, and what it should show.
+// epoch is that of the rows that are written.
+func (h *head) epoch() tine.Epoch {
+	if h.v.at == tine.Head {
+		return h.l.rec.Epoch
+	}
+	return h.v.at
+}
+
+// head is what a head, or another view, shows, all of it, and what it should show.
 type head struct {
 	r       *repairer
 	l       *line
@@ -63,7 +96,9 @@ type fix struct {
 	inline  bool // chunk 0 is
 	extents bool // any chunk has extents
 	blurred bool // some data is lost, so its size must stay
+	real    bool // some data is not
 	xattrs  []string
+	index   []uint64 // of its chunks, where rows were lost
 }
 
 type nameAt struct {
@@ -131,6 +166,9 @@ func (h *head) take(k record.Logical, val []byte) {
 		}
 	case record.TableChunk:
 		f.takeChunk(k.Number(), val)
+		if h.r.w.salvaged() {
+			f.index = append(f.index, k.Number())
+		}
 	case record.TableXattr:
 		f.xattrs = append(f.xattrs, k.Name())
 	case record.TableLink:
@@ -144,9 +182,10 @@ func (f *fix) takeChunk(index uint64, val []byte) {
 	f.chunks++
 	c, err := record.DecodeChunk(val)
 	if err != nil || index > tine.MaxFileBytes/tine.ChunkBytes {
-		f.blurred = true
+		f.blurred, f.real = true, true
 		return
 	}
+	f.real = f.real || len(c.Extents) == 0 || slices.ContainsFunc(c.Extents, func(x record.Extent) bool { return !isLost(x) })
 	f.bytes += c.Bytes()
 	end := int64(len(c.Inline))
 	if n := len(c.Extents); n > 0 {
@@ -229,7 +268,7 @@ func (h *head) mendMissing() {
 		case len(h.entries[ino]) > 0:
 			h.make(f, modeDir|0o700)
 			h.note("made directory %d anew", ino)
-		case f.chunks > 0:
+		case f.real: // marks of what is lost are no reason
 			h.make(f, modeFile|0o600)
 			f.Size = f.end
 			h.note("made file %d anew, with its data", ino)
@@ -365,6 +404,9 @@ func (h *head) lostAndFound() tine.Ino {
 		name = fmt.Sprintf("lost+found.%d", n)
 	}
 	ino := max(h.counts.NextIno, tine.RootIno+1)
+	if h.v.at != tine.Head { // what a later view has must not meet it
+		ino = max(ino, h.l.tree.maxIno+1)
+	}
 	for i := range h.inodes {
 		ino = max(ino, i+1)
 	}

@@ -43,6 +43,9 @@ func (h *head) mendDirs() {
 // nextCookie returns a cookie that no name has.
 func (h *head) nextCookie() uint64 {
 	c := max(h.counts.NextCookie, 3)
+	if h.v.at != tine.Head {
+		c = max(c, h.l.tree.maxCookie+1)
+	}
 	for _, es := range h.entries {
 		for _, e := range es {
 			c = max(c, e.Cookie+1)
@@ -76,6 +79,7 @@ func (h *head) mendFiles() {
 		f.Nlink = uint32(len(f.names))
 		f.orphan = f.Nlink == 0
 		f.mendLinks()
+		h.loseMissing(f)
 		f.mendData()
 	}
 }
@@ -186,8 +190,8 @@ func (h *head) keep(k record.Logical) bool {
 	return false
 }
 
-// plan plans the rows that differ.
-func (h *head) plan() {
+// plan plans the rows that differ, and reports whether any does.
+func (h *head) plan() bool {
 	type diff struct {
 		k   record.Logical
 		val []byte
@@ -209,7 +213,7 @@ func (h *head) plan() {
 		}
 	}
 	if len(diffs) == 0 {
-		return
+		return false
 	}
 	slices.SortFunc(diffs, func(a, b diff) int { return bytes.Compare([]byte(a.k), []byte(b.k)) })
 	if h.lost > 0 {
@@ -218,9 +222,12 @@ func (h *head) plan() {
 	slices.Sort(h.notes)
 	w := h.r.w
 	w.last = Finding{What: fmt.Sprintf("what the head of timeline %s shows", h.l.id), Disk: w.viewName(h.v)}
-	h.r.plan(stageHeads, fmt.Sprintf("wrote %d rows of the head", len(diffs)), func(b kv.Batch) error {
+	if h.v.at != tine.Head {
+		w.last.What = fmt.Sprintf("what timeline %s shows at epoch %d", h.l.id, h.v.at)
+	}
+	h.r.plan(stageHeads, fmt.Sprintf("wrote %d rows of it", len(diffs)), func(b kv.Batch) error {
 		for _, d := range diffs {
-			if err := h.r.putRow(b, h.l, d.k, d.val); err != nil {
+			if err := h.putRow(b, d.k, d.val); err != nil {
 				return err
 			}
 		}
@@ -229,4 +236,5 @@ func (h *head) plan() {
 	for _, n := range h.notes {
 		h.r.plan(stageHeads, n, func(kv.Batch) error { return nil })
 	}
+	return true
 }

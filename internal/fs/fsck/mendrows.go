@@ -125,14 +125,16 @@ func (r *repairer) recountPieces(g *seg) {
 	})
 }
 
-// putRow writes a row as the head of a line shows it from now on: at the head's
-// epoch, in the newest stratum, in place of the versions that only the head
-// showed. A nil value removes the row.
-func (r *repairer) putRow(b kv.Batch, l *line, k record.Logical, val []byte) error {
-	older := false
-	for _, s := range l.rec.Strata {
+// putRow writes a row as the view shows it from now on: at the view's epoch, in the
+// newest stratum that a later view leaves it, in place of the versions that only the view showed. Newer ones, which
+// a later view shows, stay. A nil value removes the row.
+func (h *head) putRow(b kv.Batch, k record.Logical, val []byte) error {
+	l, w := h.l, h.r.w
+	older, floor := false, h.floor()
+	into := len(l.rec.Strata) - 1
+	for i, s := range l.rec.Strata {
 		p := record.AppendKey(nil, s, k)
-		scan, err := r.w.snap.Scan(p, record.PrefixEnd(p), nil)
+		scan, err := w.snap.Scan(p, record.PrefixEnd(p), nil)
 		if err != nil {
 			return err
 		}
@@ -140,7 +142,9 @@ func (r *repairer) putRow(b kv.Batch, l *line, k record.Logical, val []byte) err
 			prefix, birth, ok := record.SplitEpoch(scan.Key())
 			switch {
 			case !ok || len(prefix) != len(p):
-			case birth > l.floor():
+			case h.v.at != tine.Head && birth > h.v.at:
+				into = min(into, i)
+			case birth > floor:
 				b.Delete(slices.Clone(scan.Key()))
 			default:
 				older = true
@@ -152,14 +156,14 @@ func (r *repairer) putRow(b kv.Batch, l *line, k record.Logical, val []byte) err
 			return err
 		}
 	}
-	key := record.Key(l.rec.Strata[len(l.rec.Strata)-1], k, l.rec.Epoch)
+	key := record.Key(l.rec.Strata[into], k, h.epoch())
 	if val != nil {
 		b.Set(key, val)
 		return nil
 	}
 	if !older && l.parent != nil {
 		var err error
-		if _, _, older, err = r.w.raw(view{l.parent, l.rec.Branch}, k); err != nil {
+		if _, _, older, err = w.raw(view{l.parent, l.rec.Branch}, k); err != nil {
 			return err
 		}
 	}
@@ -167,4 +171,15 @@ func (r *repairer) putRow(b kv.Batch, l *line, k record.Logical, val []byte) err
 		b.Set(key, tombstone)
 	}
 	return nil
+}
+
+// floor is the newest epoch before the view's that another view shows.
+func (h *head) floor() tine.Epoch {
+	f := h.l.rec.Branch
+	for _, p := range h.l.pins {
+		if p != tine.Head && p < h.v.at {
+			f = max(f, p)
+		}
+	}
+	return f
 }

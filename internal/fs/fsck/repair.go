@@ -50,13 +50,27 @@ func Repair(o Options, now time.Time) (*Repaired, error) {
 		return nil, tine.Errorf(tine.KindBusy, "repair needs the data directory for itself").WithHint("stop the server first")
 	}
 	out := &Repaired{Changes: []Change{}}
-	for range maxRounds {
+	before := &Report{}
+	rounds := maxRounds
+	if len(o.Salvaged) > 0 {
+		var err error
+		if before, out.Changes, err = told(o); err != nil {
+			return out, err
+		}
+		rounds *= 10 // each mends at most one checkpoint of a tree
+	}
+	for i := range rounds {
 		done, err := round(o, now, out)
 		if err != nil {
 			return out, err
 		}
+		if i == 0 {
+			first := *out.Before
+			out.Before = &first
+			out.Before.with(before)
+		}
 		if out.After != nil {
-			return out, nil
+			return out, out.tellAgain(o)
 		}
 		out.Changes = append(out.Changes, done...)
 		o.Found = nil // the rounds after the first look at what is left
@@ -109,6 +123,7 @@ type repairer struct {
 	names             int            // given so far
 	adopted           map[tine.SegmentID]bool
 	pieces            map[*seg]bool
+	mending           map[*tree]bool // of which a view is mended in this round
 }
 
 // danglingCheckpoint names a line that does not exist.

@@ -61,6 +61,9 @@ func (t *tree) connect(w *world) {
 		w.mend(func(r *repairer) { r.writeTree(t) })
 	} else if t.rec == nil {
 		w.mend(func(r *repairer) { r.writeTree(t) })
+	} else if !t.rec.Store.IsZero() && !t.shipped {
+		w.add("T015", here, "store %s", t.rec.Store)
+		w.mend(func(r *repairer) { r.writeTree(t) })
 	}
 	t.checkAliases(w)
 	t.connectStrata(w)

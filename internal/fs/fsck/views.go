@@ -55,9 +55,7 @@ func (w *world) checkViews(l *line) error {
 			return nil
 		}
 	}
-	if l.head() != nil {
-		w.mendIn(l.tree, func(r *repairer) { r.considerHead(l) })
-	}
+	w.mendIn(l.tree, func(r *repairer) { r.considerViews(l) })
 	return nil
 }
 

@@ -207,7 +207,7 @@ func (s session) walk(n volume.Node, path string, seen map[string]string) (corru
 		case modeFile:
 			f, err := s.Open(node)
 			must(s.t, err)
-			p := make([]byte, a.Size)
+			p, bad := make([]byte, a.Size), corrupt
 			for off := int64(0); off < a.Size; off += 64 << 10 {
 				_, err := f.ReadAt(p[off:min(a.Size, off+64<<10)], off)
 				if err != nil {
@@ -219,6 +219,9 @@ func (s session) walk(n volume.Node, path string, seen map[string]string) (corru
 			}
 			must(s.t, f.Close())
 			seen[path+"/"+name] = string(p)
+			if corrupt > bad {
+				seen[path+"/"+name] = "cannot be read"
+			}
 		default:
 			seen[path+"/"+name] = fmt.Sprintf("%o", a.Mode)
 		}

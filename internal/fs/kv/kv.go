@@ -48,6 +48,23 @@ type Waiter interface {
 	// Waiting reports whether a commit waits for room now. It does not wait
 	// itself and may be called at any time.
 	Waiting() bool
+	// Room tells what room there is. It asks the device, does not wait, and may
+	// be called at any time.
+	Room() Room
+	// AlwaysBytes is how many bytes of batches, together, find room also if
+	// another program takes all that is free at once: a caller that holds back
+	// no more than this can commit it. 0: no such promise.
+	AlwaysBytes() int64
+}
+
+// Room is what a Waiter says of the device.
+type Room struct {
+	Low  bool // batches without AllowLow are refused for want of room
+	Last bool // so are those without Frees
+	None bool // so are all
+	// SpareBytes may be taken of the device by others than the store, before it
+	// lacks what it needs for batches that free space.
+	SpareBytes int64
 }
 
 // Batch collects changes to be applied as one.
@@ -56,11 +73,15 @@ type Batch interface {
 	Set(key, value []byte)
 	// Delete removes a row; it need not exist.
 	Delete(key []byte)
-	// DeleteRange removes all rows in [lower, upper).
+	// DeleteRange removes all rows in [lower, upper). The bounds are not inside the
+	// versions of a row: Newest could miss a range that begins there.
 	DeleteRange(lower, upper []byte)
-	// AllowLow marks a batch that helps to free space: it is still taken
-	// when others get tine.KindNoSpace.
+	// AllowLow marks a batch that cannot be given up, because it was accepted
+	// while there was room: it is still taken when others get tine.KindNoSpace.
 	AllowLow()
+	// Frees marks a batch that frees space, or is needed to: it may use what is
+	// kept for such batches alone.
+	Frees()
 	// Len returns the number of changes; Size their approximate bytes.
 	Len() int
 	Size() int
@@ -99,6 +120,29 @@ func (c Change) Apply(b Batch) {
 		b.Delete(c.Key)
 	case ChangeDeleteRange:
 		b.DeleteRange(c.Key, c.Value)
+	}
+}
+
+// Changes are collected before there is a batch for them.
+type Changes []Change
+
+// Set puts a row; key and value are kept as they are.
+func (cs *Changes) Set(key, value []byte) {
+	*cs = append(*cs, Change{Kind: ChangeSet, Key: key, Value: value})
+}
+
+// Delete removes a row.
+func (cs *Changes) Delete(key []byte) { *cs = append(*cs, Change{Kind: ChangeDelete, Key: key}) }
+
+// DeleteRange removes all rows in [lower, upper).
+func (cs *Changes) DeleteRange(lower, upper []byte) {
+	*cs = append(*cs, Change{Kind: ChangeDeleteRange, Key: lower, Value: upper})
+}
+
+// Apply adds the changes to a batch, in order.
+func (cs Changes) Apply(b Batch) {
+	for _, c := range cs {
+		c.Apply(b)
 	}
 }
 
@@ -145,4 +189,5 @@ type Metrics struct {
 	Flushes     int64 // of memory tables, since the store was opened
 	Compacted   int64 // compactions since the store was opened
 	Debt        int64 // bytes that compactions have still to rewrite, estimated
+	Outside     int64 // bytes of adopted tables (see Adopter) that are still needed, estimated; not part of DiskBytes
 }

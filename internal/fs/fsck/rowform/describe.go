@@ -76,7 +76,7 @@ func keyText(l record.Logical) string {
 		return fmt.Sprintf("%s %d", tine.SegmentID(id), n)
 	case record.TableLog:
 		return fmt.Sprintf("%s %d", tine.DiskID(id), n)
-	case record.TableTask:
+	case record.TableTask, record.TableOutbox:
 		return fmt.Sprint(l.Seq())
 	case record.TableInode, record.TableOrphan:
 		return fmt.Sprint(uint64(l.Ino()))
@@ -143,7 +143,10 @@ func valueOf(t record.Table, v []byte) any {
 		return x
 	case record.TableXattr:
 		return map[string]string{"Value": text(v[1:])}
-	case record.TableTail:
+	case record.TableShipped:
+		x, _ := record.DecodeShipped(v)
+		return x
+	case record.TableTail, record.TableOutbox:
 		return map[string]int{"Bytes": len(v)}
 	}
 	return nil

@@ -30,7 +30,7 @@ func Shape(l record.Logical) (good, known bool) {
 		return len(l) == 1+tine.IDSize, true
 	case record.TableTail, record.TablePiece, record.TableLog:
 		return len(l) == 1+tine.IDSize+8, true
-	case record.TableInode, record.TableOrphan, record.TableTask:
+	case record.TableInode, record.TableOrphan, record.TableTask, record.TableOutbox:
 		return len(l) == 9, true
 	case record.TableCookie, record.TableChunk:
 		return len(l) == 17, true
@@ -38,7 +38,7 @@ func Shape(l record.Logical) (good, known bool) {
 		return endsInName(l, 9), true
 	case record.TableLink:
 		return endsInName(l, 17), true
-	case record.TableCounters:
+	case record.TableCounters, record.TableShipped:
 		return len(l) == 1, true
 	}
 	return false, false
@@ -88,6 +88,12 @@ func Decodes(t record.Table, v []byte) error {
 		_, err = record.DecodeChunk(v)
 	case record.TableCounters:
 		_, err = record.DecodeCounters(v)
+	case record.TableShipped:
+		_, err = record.DecodeShipped(v)
+	case record.TableOutbox:
+		if len(v) < 2 || v[0] > 1 {
+			err = tine.Errorf(tine.KindCorrupt, "the outbox row is damaged")
+		}
 	case record.TableXattr, record.TableLink, record.TableOrphan:
 		if len(v) == 0 || v[0] != 1 {
 			err = tine.Errorf(tine.KindCorrupt, "the %s row is damaged", TableName(t))
@@ -119,6 +125,10 @@ func TableName(t record.Table) string {
 		return "piece"
 	case record.TableAlias:
 		return "alias"
+	case record.TableOutbox:
+		return "outbox"
+	case record.TableShipped:
+		return "shipped"
 	case record.TableDisk:
 		return "disk"
 	case record.TablePolicy:

@@ -56,6 +56,7 @@ func (b *batch) Set(key, value []byte)           { b.add(kv.ChangeSet, key, valu
 func (b *batch) Delete(key []byte)               { b.add(kv.ChangeDelete, key, nil) }
 func (b *batch) DeleteRange(lower, upper []byte) { b.add(kv.ChangeDeleteRange, lower, upper) }
 func (b *batch) AllowLow()                       {}
+func (b *batch) Frees()                          {}
 func (b *batch) Len() int                        { return len(b.ops) }
 func (b *batch) Size() int                       { return b.size }
 func (b *batch) Changes(fn func(kv.Change) error) error {

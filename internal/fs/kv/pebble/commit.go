@@ -10,9 +10,9 @@ import (
 
 // batch is a Pebble batch that remembers the first mistake made with it.
 type batch struct {
-	b   *pdb.Batch
-	low bool
-	err error
+	b    *pdb.Batch
+	need need
+	err  error
 }
 
 func (s *store) NewBatch() kv.Batch { return &batch{b: s.db.NewBatch()} }
@@ -36,7 +36,8 @@ func (b *batch) Delete(key []byte) { b.note(b.b.Delete(key, nil)) }
 
 func (b *batch) DeleteRange(lower, upper []byte) { b.note(b.b.DeleteRange(lower, upper, nil)) }
 
-func (b *batch) AllowLow() { b.low = true }
+func (b *batch) AllowLow() { b.need = max(b.need, accepted) }
+func (b *batch) Frees()    { b.need = freeing }
 func (b *batch) Len() int  { return int(b.b.Count()) }
 func (b *batch) Size() int { return b.b.Len() }
 
@@ -126,7 +127,7 @@ func (s *store) admit(b *batch) error {
 		return tine.Errorf(tine.KindNoSpace, "the device is full; what the key-value store has taken already waits for room").
 			WithHint("free space on the device, or make it larger")
 	}
-	return s.space.admit(b.b.Len(), b.low)
+	return s.space.admit(b.b.Len(), b.need)
 }
 
 // fail poisons the store with an error that Pebble returned for a commit:

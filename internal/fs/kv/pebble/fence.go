@@ -34,11 +34,14 @@ import (
 // Pebble from retrying in a busy loop.
 type fence struct {
 	vfs.FS
-	fatal   func(error)  // poisons the store
-	relieve func() bool  // gives up the reserve; false if there was none
-	mark    *mark        // told of what is durable of the log
-	patient atomic.Bool  // a log may wait for room; not while the store is opened
-	waits   atomic.Int64 // changes that wait for room now
+	fatal   func(error) // poisons the store
+	relieve func() bool // gives up the reserve; false if there was none
+	mark    *mark       // told of what is durable of the log
+	// compacts and layOut ask for room for so many bytes of a compaction, and
+	// of a log in advance.
+	compacts, layOut func(int64) bool
+	patient          atomic.Bool  // a log may wait for room; not while the store is opened
+	waits            atomic.Int64 // changes that wait for room now
 
 	mu    sync.RWMutex  // held for reading during every change
 	down  bool          // under mu
@@ -50,6 +53,7 @@ type weight uint8
 
 const (
 	mayFail   weight = iota // Pebble copes
+	canWait                 // a compaction: Pebble copes with a full device, and nothing waits for it
 	mayBeFull               // Pebble copes with a full device, and with nothing else
 	mustHold                // Pebble copes with nothing
 )
@@ -66,8 +70,8 @@ func (f *fence) change(w weight, op func() error) error {
 			return err
 		}
 		switch full := errors.Is(err, syscall.ENOSPC); {
-		case full && f.relieve():
-		case full && w == mayBeFull:
+		case full && w != canWait && f.relieve():
+		case full && w <= mayBeFull:
 			time.Sleep(fullPause)
 			return err
 		case full && f.patient.Load():
@@ -85,7 +89,7 @@ func (f *fence) change(w weight, op func() error) error {
 // which the system's error does not tell.
 func (f *fence) flush(w weight, name string, op func() error) error {
 	err := f.try(op)
-	if err == nil || w == mayFail || w == mayBeFull && errors.Is(err, syscall.ENOSPC) {
+	if err == nil || w == mayFail || w <= mayBeFull && errors.Is(err, syscall.ENOSPC) {
 		return err
 	}
 	f.fatal(fmt.Errorf("flush %s: %w", name, err))
@@ -144,9 +148,15 @@ func (f *fence) Unwrap() vfs.FS { return f.FS }
 // poisoned Pebble would never give it back.
 func (f *fence) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
-func (f *fence) open(name string, do func() (vfs.File, error)) (vfs.File, error) {
+// compaction is how Pebble labels the tables of one.
+const compaction vfs.DiskWriteCategory = "pebble-compaction"
+
+func (f *fence) open(name string, c vfs.DiskWriteCategory, do func() (vfs.File, error)) (vfs.File, error) {
 	file := &fencedFile{fence: f, weight: f.weigh(name), name: name}
-	file.log, file.isLog = logNumber(f.FS.PathBase(name))
+	if file.weight == mayBeFull && c == compaction {
+		file.weight = canWait
+	}
+	file.slot, file.number = markedFile(f.FS.PathBase(name))
 	err := f.change(file.weight, func() (err error) {
 		file.File, err = do()
 		return err
@@ -159,7 +169,7 @@ func (f *fence) open(name string, do func() (vfs.File, error)) (vfs.File, error)
 
 func (f *fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	f.flushBeforeMarker(name)
-	return f.open(name, func() (vfs.File, error) { return f.FS.Create(name, c) })
+	return f.open(name, c, func() (vfs.File, error) { return f.FS.Create(name, c) })
 }
 
 // flushBeforeMarker flushes the directory of a marker before the marker is made
@@ -181,11 +191,11 @@ func (f *fence) flushBeforeMarker(name string) {
 }
 
 func (f *fence) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
-	return f.open(name, func() (vfs.File, error) { return f.FS.OpenReadWrite(name, c, opts...) })
+	return f.open(name, c, func() (vfs.File, error) { return f.FS.OpenReadWrite(name, c, opts...) })
 }
 
 func (f *fence) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return f.open(newname, func() (vfs.File, error) { return f.FS.ReuseForWrite(oldname, newname, c) })
+	return f.open(newname, c, func() (vfs.File, error) { return f.FS.ReuseForWrite(oldname, newname, c) })
 }
 
 // OpenDir opens a directory to sync it, which is part of every new log.
@@ -194,7 +204,7 @@ func (f *fence) OpenDir(name string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fencedFile{File: file, fence: f, weight: mustHold, name: name}, nil
+	return &fencedFile{File: file, fence: f, weight: mustHold, name: name, slot: noSlot}, nil
 }
 
 func (f *fence) Link(oldname, newname string) error {
@@ -226,13 +236,17 @@ type fencedFile struct {
 	weight weight
 	name   string
 
-	isLog  bool   // it is a log, which one goroutine at a time writes, from its start
-	log    uint64 // its number
+	slot   slot   // of logs and manifests, which one goroutine at a time writes, from their start
+	number uint64 // of such a file
 	length int64  // what is written of it
 }
 
 // Write goes on where a first try on a full device has ended.
 func (f *fencedFile) Write(p []byte) (n int, err error) {
+	if f.weight == canWait && !f.fence.compacts(int64(len(p))) {
+		time.Sleep(fullPause)
+		return 0, syscall.ENOSPC
+	}
 	err = f.fence.change(f.weight, func() error {
 		m, err := f.File.Write(p[n:])
 		n += m
@@ -250,8 +264,12 @@ func (f *fencedFile) WriteAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// Preallocate may fail: Pebble writes without it.
+// Preallocate may fail: Pebble writes without it. On a device that is nearly full
+// it would take what others need for a log that may never get so long.
 func (f *fencedFile) Preallocate(off, length int64) error {
+	if !f.fence.layOut(length) {
+		return syscall.ENOSPC
+	}
 	return f.fence.change(mayFail, func() error { return f.File.Preallocate(off, length) })
 }
 
@@ -263,8 +281,8 @@ func (f *fencedFile) SyncData() error { return f.flush(f.File.SyncData) }
 func (f *fencedFile) flush(op func() error) error {
 	length := f.length
 	err := f.fence.flush(f.weight, f.name, op)
-	if err == nil && f.isLog {
-		f.fence.mark.note(f.log, length)
+	if err == nil && f.slot != noSlot {
+		f.fence.mark.note(f.slot, f.number, length)
 	}
 	return err
 }

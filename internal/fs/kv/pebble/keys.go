@@ -47,7 +47,7 @@ func split(key []byte) int {
 		return splitName(key, tableEnd+8)
 	case record.TableLink:
 		return splitName(key, tableEnd+16)
-	case record.TableInode, record.TableOrphan, record.TableTask:
+	case record.TableInode, record.TableOrphan, record.TableTask, record.TableOutbox:
 		end += 8
 	case record.TableCookie, record.TableChunk, record.TableTimeline, record.TableCheckpoint, record.TableSegment,
 		record.TableLive, record.TableAlias, record.TableDisk:

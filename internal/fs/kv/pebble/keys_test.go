@@ -61,7 +61,7 @@ func logicals() []record.Logical {
 	l := []record.Logical{
 		record.InodeKey(1), record.OrphanKey(2), record.DentryKey(3, "name"), record.DentryKey(0, "\xff"), record.XattrKey(4, "user.a"),
 		record.CookieKey(5, 6), record.ChunkKey(7, 0), record.LinkKey(8, 9, "name"), record.TableKey(record.TableCounters),
-		record.TableKey(record.TableTree), record.TaskKey(10), record.LogKey(tine.DiskID(id), 11),
+		record.TableKey(record.TableTree), record.TaskKey(10), record.OutboxKey(10), record.TableKey(record.TableShipped), record.LogKey(tine.DiskID(id), 11),
 		record.OffsetKey(record.TableTail, tine.SegmentID(id), 0), record.OffsetKey(record.TablePiece, tine.SegmentID(id), 12),
 	}
 	for _, t := range []record.Table{record.TableTimeline, record.TableCheckpoint, record.TableSegment, record.TableLive, record.TableAlias, record.TableDisk} {

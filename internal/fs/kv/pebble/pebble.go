@@ -12,8 +12,8 @@
 //   - A full device is an error of one commit, not the end: a low mark stops
 //     commits before Pebble sees it, and a reserve file leaves room to clean up.
 //     Should the log have no room all the same, it waits for some.
-//   - A log that has rotted is told from one that a crash has cut off, by a mark of
-//     how far it was durable.
+//   - A log or manifest that has rotted is told from one that a crash has cut off, by
+//     a mark of how far it was durable.
 //   - What is fatal to Pebble poisons the store instead of ending the process.
 //     Callers get tine.KindUnavailable at once; Pebble's goroutines are parked
 //     and fenced off the files, so that the directory can be opened again in
@@ -34,12 +34,10 @@ import (
 	"time"
 
 	pdb "github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/bloom"
-	"github.com/cockroachdb/pebble/v2/sstable"
-	"github.com/cockroachdb/pebble/v2/sstable/colblk"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"tine.dev/tine/internal/fs/kv"
+	"tine.dev/tine/internal/fs/rarely"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -65,6 +63,9 @@ type Options struct {
 	// CutLog opens a store whose log is damaged, at the state before the damage:
 	// what was committed after it is lost, also if it was durable.
 	CutLog bool
+	// Tables opens the tables outside that the store has adopted (see kv.Adopter).
+	// Without it, rows there cannot be read, tine.KindUnavailable.
+	Tables kv.Tables
 	// OnPoison is called once, on a goroutine of its own, when an open store
 	// stops for good. The error is of kind tine.KindUnavailable.
 	OnPoison func(error)
@@ -73,20 +74,23 @@ type Options struct {
 // store implements kv.Store.
 type store struct {
 	db      *pdb.DB
+	dir     string
 	lock    io.Closer // of the directory
 	fence   *fence
 	poison  *poison
 	space   *space
+	outside *outside
 	keys    keyPool
 	changes atomic.Uint64 // counts new read states, see snapshot.release
 	closed  atomic.Bool
 	stalled atomic.Bool // commits wait for a flush or a compaction
+	noRoom  rarely.Teller
 	// flushErr is how the last flush ended, see backgroundFailed.
 	flushErr atomic.Pointer[error]
 }
 
 // Open opens or creates the store in o.Dir and replays its log. Errors:
-// KindBusy if it is open elsewhere, KindCorrupt, KindNoSpace, KindIO.
+// KindBusy if it is open elsewhere, KindCorrupt, KindVersion, KindNoSpace, KindIO.
 func Open(o Options) (kv.Store, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
@@ -105,12 +109,13 @@ func Open(o Options) (kv.Store, error) {
 		return nil, tine.Errorf(tine.KindBusy, "%s cannot be locked: %w", o.Dir, err).
 			WithHint("another process, or this one, has it open: stop it first")
 	}
-	if err := checkLog(o.FS, o.Dir, o.CutLog); err != nil {
+	if err := check(o.FS, o.Dir, o.CutLog); err != nil {
 		_ = lock.Close()
 		return nil, err
 	}
-	s := &store{lock: lock, space: newSpace(o, o.FS, onDisk, log)}
-	s.fence = &fence{FS: o.FS, mark: openMark(o.FS, o.Dir), still: make(chan struct{}), relieve: s.space.relieve}
+	s := &store{dir: o.Dir, lock: lock, space: newSpace(o, o.FS, onDisk, log), outside: newOutside(o.Tables, log)}
+	s.fence = &fence{FS: o.FS, mark: openMark(o.FS, o.Dir), still: make(chan struct{}), relieve: s.space.relieve,
+		compacts: s.space.compacts, layOut: s.space.layOut}
 	s.poison = &poison{done: make(chan struct{}), shut: s.fence.shut}
 	s.fence.fatal = s.poison.strike
 	po := s.pebbleOptions(o, &logger{log: log, poison: s.poison})
@@ -125,10 +130,14 @@ func Open(o Options) (kv.Store, error) {
 		}
 		return nil, translate("open "+o.Dir, err)
 	}
+	s.noteBounds()
 	s.fence.patient.Store(true)
 	s.poison.hook.Store(&o.OnPoison)
 	return s, nil
 }
+
+// Format is Pebble's format of the stores.
+const Format = pdb.FormatValueSeparation
 
 // lockName is the file whose lock says that the directory is open.
 const lockName = "LOCK"
@@ -141,7 +150,7 @@ func (o *Options) setDefaults() {
 		o.MemTableBytes = 8 << 20
 	}
 	if usage, err := o.FS.GetDiskUsage(o.Dir); err == nil {
-		o.MemTableBytes = min(o.MemTableBytes, max(1<<20, usage.TotalBytes/32))
+		o.MemTableBytes = min(o.MemTableBytes, max(512<<10, usage.TotalBytes/128))
 	}
 	if o.LowSpaceBytes == 0 {
 		o.LowSpaceBytes = 32<<20 + 2*int64(o.MemTableBytes)
@@ -159,39 +168,28 @@ func (o *Options) setDefaults() {
 // waiting for memory, while a million files were as quick to make with four
 // times the flushes.
 func (s *store) pebbleOptions(o Options, log *logger) *pdb.Options {
-	comparer := newComparer()
-	schema := colblk.DefaultKeySchema(comparer, bundleRows)
-	po := &pdb.Options{
-		FS:                          s.fence,
-		Logger:                      log,
-		EventListener:               s.events(log),
-		Comparer:                    comparer,
-		KeySchema:                   schema.Name,
-		KeySchemas:                  sstable.MakeKeySchemas(&schema),
-		BlockPropertyCollectors:     []func() pdb.BlockPropertyCollector{newEpochCollector},
-		FormatMajorVersion:          pdb.FormatValueSeparation,
-		CacheSize:                   o.CacheBytes + 2*int64(o.MemTableBytes), // Pebble charges its memory tables to the cache
-		MemTableSize:                o.MemTableBytes,
-		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       2,
-		L0StopWritesThreshold:       24,
-		LBaseMaxBytes:               64 << 20,
-		MaxOpenFiles:                512,
-		BytesPerSync:                1 << 20,
-		WALBytesPerSync:             1 << 20,
-		FlushDelayDeleteRange:       10 * time.Second,
-		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
-	}
+	po := tableFormat()
+	po.FS = s.fence
+	po.Logger = log
+	po.EventListener = s.events(log)
+	po.CacheSize = o.CacheBytes + 2*int64(o.MemTableBytes) // Pebble charges its memory tables to the cache
+	po.MemTableSize = o.MemTableBytes
+	po.MemTableStopWritesThreshold = 4
+	po.L0CompactionThreshold = 2
+	po.L0StopWritesThreshold = 24
+	po.LBaseMaxBytes = 64 << 20
+	po.MaxOpenFiles = 512
+	po.BytesPerSync = 1 << 20
+	po.WALBytesPerSync = 1 << 20
+	po.FlushDelayDeleteRange = 10 * time.Second
+	po.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
 	po.TargetFileSizes[0] = 4 << 20
-	for i := range po.Levels {
-		po.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
-		po.Levels[i].BlockSize = 16 << 10
-		po.Levels[i].IndexBlockSize = 32 << 10
-	}
+	po.Experimental.RemoteStorage = s.outside
+	po.Experimental.IngestSplit = func() bool { return true } // see Adopt
 	// Old versions are read as often as new ones, by forks; Pebble would move
 	// their values out of the way.
-	po.Experimental.SpanPolicyFunc = func([]byte) (pdb.SpanPolicy, []byte, error) {
-		return pdb.SpanPolicy{DisableValueSeparationBySuffix: true, ValueStoragePolicy: pdb.ValueStorageLowReadLatency}, nil, nil
+	po.Experimental.SpanPolicyFunc = func(from []byte) (pdb.SpanPolicy, []byte, error) {
+		return pdb.SpanPolicy{DisableValueSeparationBySuffix: true, ValueStoragePolicy: pdb.ValueStorageLowReadLatency}, s.outside.endOf(from), nil
 	}
 	// Compactions triggered by reads would make closing an iterator take
 	// Pebble's main lock; see snapshot.release.
@@ -204,24 +202,41 @@ func (s *store) pebbleOptions(o Options, log *logger) *pdb.Options {
 func (s *store) events(log *logger) *pdb.EventListener {
 	return &pdb.EventListener{
 		BackgroundError: func(err error) {
-			if s.space.failed.Load() == 0 || !errors.Is(err, syscall.ENOSPC) { // once, not ten times a second
+			if s.outside.told(err) {
+				return
+			}
+			if errors.Is(err, syscall.ENOSPC) {
+				s.noRoom.Met(log.log, time.Now(), "the device is full; the key-value store puts flushes and compactions off", "error", err)
+			} else {
 				log.Errorf("background work failed: %s", err)
 			}
 			s.backgroundFailed(err)
 		},
 		// Corruption is an error of the read that met it.
 		DataCorruption: func(i pdb.DataCorruptionInfo) { log.Errorf("%s", i) },
-		CompactionEnd:  func(pdb.CompactionInfo) { s.changes.Add(1) },
-		WALCreated:     func(pdb.WALCreateInfo) { s.changes.Add(1) },
+		CompactionEnd: func(i pdb.CompactionInfo) {
+			s.changes.Add(1)
+			s.roomAgain(i.Err, log)
+		},
+		WALCreated:    func(pdb.WALCreateInfo) { s.changes.Add(1) },
+		TableIngested: func(pdb.TableIngestInfo) { s.changes.Add(1) },
 		FlushEnd: func(i pdb.FlushInfo) {
 			s.changes.Add(1)
 			if i.Err == nil || len(i.Output) > 0 {
 				s.space.failed.Store(0)
 			}
 			s.flushErr.Store(&i.Err)
+			s.roomAgain(i.Err, log)
 		},
 		WriteStallBegin: func(pdb.WriteStallBeginInfo) { s.stalled.Store(true) },
 		WriteStallEnd:   func() { s.stalled.Store(false) },
+	}
+}
+
+// roomAgain notes how a flush or a compaction has ended.
+func (s *store) roomAgain(err error, log *logger) {
+	if err == nil && s.space.failed.Load() == 0 {
+		s.noRoom.Over(log.log, "the key-value store has room for flushes and compactions again")
 	}
 }
 
@@ -240,12 +255,12 @@ const (
 // is told from a compaction, which may fail and be tried again, by its error:
 // FlushEnd comes just before, and reports an error for an empty table too.
 func (s *store) backgroundFailed(err error) {
+	if last := s.flushErr.Load(); last == nil || !errors.Is(err, *last) {
+		return
+	}
 	full := errors.Is(err, syscall.ENOSPC)
 	if full {
 		s.space.relieve()
-	}
-	if last := s.flushErr.Load(); last == nil || !errors.Is(err, *last) {
-		return
 	}
 	if failed := s.space.failed.Add(1); !full || failed > patientFlushes && !s.fence.patient.Load() {
 		s.poison.strike(err)
@@ -257,6 +272,13 @@ func (s *store) backgroundFailed(err error) {
 func (s *store) Waiting() bool {
 	return s.fence.waits.Load() > 0 || s.stalled.Load() && s.space.failed.Load() > patientFlushes
 }
+
+// Room tells what room the device has; see kv.Waiter.
+func (s *store) Room() kv.Room { return s.space.room() }
+
+// AlwaysBytes is what finds room also on a device that others have filled; see
+// kv.Waiter.
+func (s *store) AlwaysBytes() int64 { return s.space.always() }
 
 // check returns the error of a store that takes no calls any more.
 func (s *store) check() error {
@@ -302,7 +324,9 @@ func (s *store) Compact(lower, upper []byte) error {
 		return nil
 	}
 	return s.background("compact", func() error {
-		return s.db.Compact(context.Background(), lower, upper, false)
+		return s.watched(context.Background(), lower, upper, func(ctx context.Context) error {
+			return s.db.Compact(ctx, lower, upper, false)
+		})
 	})
 }
 
@@ -324,6 +348,7 @@ func (s *store) Metrics() kv.Metrics {
 	got := make(chan kv.Metrics, 1)
 	err := s.poison.run(func() error {
 		pm := s.db.Metrics()
+		_, outside := pm.RemoteTablesTotal()
 		got <- kv.Metrics{
 			DiskBytes:   int64(pm.DiskSpaceUsage()),
 			MemoryBytes: int64(pm.MemTable.Size) + pm.BlockCache.Size,
@@ -336,6 +361,7 @@ func (s *store) Metrics() kv.Metrics {
 			Flushes:     pm.Flush.Count,
 			Compacted:   pm.Compact.Count,
 			Debt:        int64(pm.Compact.EstimatedDebt),
+			Outside:     int64(outside),
 		}
 		return nil
 	})
@@ -364,6 +390,7 @@ func (s *store) Close() error {
 		}
 	})
 	defer enough.Stop()
+	s.outside.stop() // or a compaction that waits for a table outside would hold up all
 	err := s.poison.run(func() error {
 		return errors.Join(s.flush(), s.db.Close())
 	})

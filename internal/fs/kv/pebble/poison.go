@@ -35,6 +35,9 @@ func (p *poison) strike(cause error) {
 		}
 		p.err = tine.Errorf(tine.KindUnavailable, "the key-value store stopped after %s: %w", kind, cause).
 			WithHint("look at the device and its free space, then open the store again")
+		if tooManyFiles(cause) {
+			p.err = p.err.WithHint(openFilesHint + ", then open the store again")
+		}
 		close(p.done)
 		p.shut()
 		if hook := p.hook.Load(); hook != nil && *hook != nil {
@@ -115,19 +118,32 @@ func (l *logger) Fatalf(format string, args ...any) {
 	select {}
 }
 
+// tooManyFiles reports that the process, or the machine, has too many files open,
+// with which the device has nothing to do.
+func tooManyFiles(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
+const openFilesHint = "raise the limit of open files of the server (LimitNOFILE= in its unit, `ulimit -n`) or of the machine (sysctl fs.file-max)"
+
 // translate gives Pebble's errors their kind.
 func translate(what string, err error) error {
+	var typed *tine.Error
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &typed): // of a table outside, for example
+		return tine.Errorf(typed.Kind, "%s: %w", what, err).WithHint("%s", typed.Hint)
 	case pdb.IsCorruptionError(err):
 		return tine.Errorf(tine.KindCorrupt, "%s: %w", what, err).
-			WithHint("the files of the key-value store are damaged; check the device and restore from a backup")
+			WithHint(RepairHint)
 	case errors.Is(err, syscall.ENOSPC):
 		return tine.Errorf(tine.KindNoSpace, "%s: %w", what, err).WithHint("free space on the device")
 	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EACCES) && what == "lock":
 		return tine.Errorf(tine.KindBusy, "the directory of the key-value store is in use: %w", err).
 			WithHint("stop the other process that has it open")
+	case tooManyFiles(err):
+		return tine.Errorf(tine.KindIO, "%s: %w", what, err).WithHint(openFilesHint)
 	case errors.Is(err, fs.ErrPermission):
 		return tine.Errorf(tine.KindAccess, "%s: %w", what, err)
 	}

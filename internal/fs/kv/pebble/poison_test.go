@@ -305,3 +305,24 @@ func TestCorruptTable(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTooManyOpenFiles: a store that stops because no more files can be opened does
+// not send anybody to the device.
+func TestTooManyOpenFiles(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE} {
+		inj := &failing{part: "MANIFEST", err: errno}
+		struck := make(chan error, 1)
+		s := open(t, pebble.Options{Dir: "db", FS: wrapErrors(vfs.NewMem(), inj), OnPoison: func(err error) { struck <- err }})
+		if err := put(s, "a0", 1, true); err != nil {
+			t.Fatal(err)
+		}
+		inj.armed.Store(true)
+		within(t, "a flush", func() { _ = s.Flush() })
+		within(t, "OnPoison", func() {
+			if err := <-struck; !strings.Contains(tine.HintOf(err), "limit of open files") || strings.Contains(tine.HintOf(err), "device") {
+				t.Errorf("%v: %v, %s", errno, err, tine.HintOf(err))
+			}
+		})
+		within(t, "close", func() { _ = s.Close() })
+	}
+}

@@ -35,7 +35,7 @@ func (n *snapshot) pin() error {
 		return tine.Errorf(tine.KindInternal, "the snapshot is closed")
 	}
 	n.changes = n.s.changes.Load()
-	it, err := n.s.db.NewIter(&pdb.IterOptions{KeyTypes: pdb.IterKeyTypePointsOnly, UseL6Filters: true})
+	it, err := n.s.db.NewIterWithContext(n.s.outside.reading, &pdb.IterOptions{KeyTypes: pdb.IterKeyTypePointsOnly, UseL6Filters: true})
 	if err != nil {
 		return translate("open an iterator", err)
 	}
@@ -87,7 +87,7 @@ func (n *snapshot) Scan(lower, upper []byte, born *kv.Born) (kv.Scan, error) {
 		c.empty = true
 		return c, nil
 	}
-	it, err := n.it.Clone(pdb.CloneOptions{IterOptions: &opts})
+	it, err := n.it.CloneWithContext(n.s.outside.reading, pdb.CloneOptions{IterOptions: &opts})
 	if err != nil {
 		return nil, translate("open a scan", err)
 	}

@@ -25,12 +25,15 @@ func TestTheModule(t *testing.T) {
 	}
 }
 
+// importCase is an import that a rule refuses, or that all let pass.
+type importCase struct {
+	from, to string
+	refused  bool
+}
+
 // TestImportRulesFire breaks each rule once, and keeps each once.
 func TestImportRulesFire(t *testing.T) {
-	for _, c := range []struct {
-		from, to string
-		refused  bool
-	}{
+	checkImportCases(t, []importCase{
 		{"internal/tine", "github.com/cockroachdb/pebble/v2", true},
 		{"internal/tine", "encoding/binary", false},
 		{"internal/tine", Module + "/internal/fs/record", true},
@@ -95,7 +98,31 @@ func TestImportRulesFire(t *testing.T) {
 		{"internal/control", Module + "/cmd/tine", true},
 		{"api", Module + "/internal/fs/volume", true},
 		{"cmd/tine", Module + "/internal/control", false},
-	} {
+	})
+}
+
+// TestStoreImportRulesFire does the same for what lies between the engine and a
+// store.
+func TestStoreImportRulesFire(t *testing.T) {
+	checkImportCases(t, []importCase{
+		{"internal/fs/cache", Module + "/internal/tine", false},
+		{"internal/fs/cache", Module + "/internal/fs/blob", true},
+		{"internal/fs/object", Module + "/internal/fs/segment", false},
+		{"internal/fs/object", Module + "/internal/fs/blob/s3", true},
+		{"internal/fs/object", Module + "/internal/fs/record", true},
+		{"internal/fs/segment", Module + "/internal/fs/object", true},
+		{"internal/fs/segment", Module + "/internal/fs/blob", true},
+		{"internal/control", Module + "/internal/fs/object", true},
+		{"internal/fs/run", Module + "/internal/fs/kv/pebble", false},
+		{"internal/fs/run", Module + "/internal/fs/blob/dir", true},
+		{"internal/fs/run", Module + "/internal/fs/timeline", true},
+		{"internal/control", Module + "/internal/fs/run", true},
+	})
+}
+
+func checkImportCases(t *testing.T, cases []importCase) {
+	t.Helper()
+	for _, c := range cases {
 		pkgs, err := Load(fstest.MapFS{c.from + "/x.go": &fstest.MapFile{
 			Data: []byte(fmt.Sprintf("// Package x.\npackage x\n\nimport _ %q\n", c.to))}})
 		if err != nil {

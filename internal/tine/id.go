@@ -24,6 +24,8 @@ type (
 	diskKind       struct{}
 	checkpointKind struct{}
 	sessionKind    struct{}
+	serverKind     struct{}
+	runKind        struct{}
 )
 
 func (tenantKind) prefix() string     { return "ten" }
@@ -35,6 +37,8 @@ func (segmentKind) prefix() string    { return "seg" }
 func (diskKind) prefix() string       { return "dsk" }
 func (checkpointKind) prefix() string { return "cpt" }
 func (sessionKind) prefix() string    { return "ses" }
+func (serverKind) prefix() string     { return "srv" }
+func (runKind) prefix() string        { return "run" }
 
 // IDSize is the length in bytes of every identifier.
 const IDSize = 16
@@ -59,6 +63,8 @@ type (
 	DiskID       = ID[diskKind]
 	CheckpointID = ID[checkpointKind]
 	SessionID    = ID[sessionKind]
+	ServerID     = ID[serverKind]
+	RunID        = ID[runKind]
 )
 
 var crockford = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)

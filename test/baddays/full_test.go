@@ -27,10 +27,10 @@ type fullDay struct {
 	ends func(t *testing.T, data string, step int)
 	// restart kills the server on the full device instead of waiting for room.
 	restart bool
-	// taken says that others have taken all room at once. Then what was accepted
-	// before, and what the row store flushes, may need all that is in reserve, and
-	// a deletion is not durable before there is room.
-	taken bool
+	// robbed says that others take also what the server has given up of its
+	// reserve. Then nothing is left, and a deletion is not durable before there is
+	// room.
+	robbed bool
 }
 
 // gradual has only so much room from the start.
@@ -47,7 +47,7 @@ func gradual(free int64, restart bool) fullDay {
 // server has given up what it had in reserve.
 func sudden(at int, free int64, robs, restart bool) fullDay {
 	name := fmt.Sprintf("%d KiB left before call %d, robbed %v, restart %v", free>>10, at, robs, restart)
-	return fullDay{name: name, taken: true, restart: restart, ends: func(t *testing.T, data string, step int) {
+	return fullDay{name: name, robbed: robs, restart: restart, ends: func(t *testing.T, data string, step int) {
 		if step == at || robs && step > at && (step-at)%40 == 0 {
 			leave(t, data, free)
 		}
@@ -100,7 +100,7 @@ func (d fullDay) live(t *testing.T, steps []step) {
 	if d.restart {
 		j.restartFull()
 	} else {
-		if j.refused > 0 && !d.taken {
+		if j.refused > 0 && !d.robbed {
 			j.deleteFull()
 		}
 		resize(t, w.rig.Data(), deviceBytes)
@@ -305,9 +305,13 @@ func TestFullDeviceTells(t *testing.T) {
 	if !noSpace(err) {
 		t.Fatalf("writing to a full device: %v", err)
 	}
-	// A fork takes next to nothing; there may be room for it in the reserve.
-	if out, code := w.run("fork", "work", "more"); code != 0 && (code != 9 || !strings.Contains(out, "free space")) {
-		t.Errorf("tine fork ends with %d and says: %s", code, out)
+	// What would be new is refused before anything is done, so that it can be asked
+	// for again.
+	grow := [][]string{{"fork", "work", "more"}, {"checkpoint", "create", "work", "more"}, {"disk", "create", "another"}}
+	for _, args := range grow {
+		if out, code := w.run(args...); code != 9 || !strings.Contains(out, "nothing was done") || !strings.Contains(out, "free space") {
+			t.Errorf("tine %s ends with %d and says: %s", strings.Join(args, " "), code, out)
+		}
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(j.mnt, &st); err != nil || st.Bavail > 0 {
@@ -320,5 +324,66 @@ func TestFullDeviceTells(t *testing.T) {
 	}
 	if !strings.Contains(w.tine("events"), "full") {
 		t.Error("that the device is full is no event")
+	}
+	resize(t, w.rig.Data(), deviceBytes)
+	for _, args := range grow {
+		_, err := eventually(spaceReturns, func() error {
+			if out, code := w.run(args...); code != 0 {
+				return fmt.Errorf("tine %s ends with %d and says: %s", strings.Join(args, " "), code, out)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error("with room again:", err)
+		}
+	}
+}
+
+// TestFullDeviceGivesBack: what is deleted on a device that tine's own writes have
+// filled comes back, also if it is little and lies in a segment with what is left,
+// which was open; the log is not full of it, and the freed room can be used.
+func TestFullDeviceGivesBack(t *testing.T) {
+	const gone = 5 << 19 // 2.5 MiB
+	for _, foreign := range []bool{false, true} {
+		t.Run(fmt.Sprintf("filled by others %v", foreign), func(t *testing.T) {
+			w := newWorld(t, smallDevice(t, deviceBytes), "--commit-interval", "100ms")
+			w.start()
+			j := newJob(w)
+			must(t, writeSynced(j.at("before"), bytesOf("before", 1<<20)))
+			must(t, writeSynced(j.at("gone"), bytesOf("gone", gone)))
+			var err error
+			for i := 0; err == nil && i < 1000 && (!foreign || i < 20); i++ {
+				err = writeSynced(j.at(fmt.Sprintf("f%d", i)), bytesOf(fmt.Sprint(i), 100<<10))
+			}
+			if foreign {
+				leave(t, w.rig.Data(), 4<<20) // room for the copy of what is left is in there, and in the reserve
+			} else if !noSpace(err) {
+				t.Fatalf("the device is never full: %v", err)
+			}
+			before, _ := usage(t, w.rig.Data())
+			must(t, os.Remove(j.at("gone")))
+			took, err := eventually(2*spaceReturns, func() error {
+				if used, _ := usage(t, w.rig.Data()); used > before-gone*3/4 {
+					return fmt.Errorf("%d KiB of %d KiB are used", used>>10, before>>10)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatalf("removing a file of %d KiB gives no space back in %v: %v", gone>>10, took, err)
+			}
+			if got, err := os.ReadFile(j.at("before")); err != nil || string(got) != string(bytesOf("before", 1<<20)) {
+				t.Errorf("what shared its segment: %d bytes, %v", len(got), err)
+			}
+			if n := strings.Count(w.log(), "background work"); n > 2 {
+				t.Errorf("the log tells of background work %d times:\n%s", n, w.log())
+			}
+			if !foreign {
+				if _, err := eventually(spaceReturns, func() error { return writeSynced(j.at("again"), bytesOf("again", 1<<20)) }); err != nil {
+					t.Errorf("in the room that came back: %v", err)
+				}
+			}
+			must(t, w.rig.Stop(t.Context()))
+			w.clean()
+		})
 	}
 }

@@ -132,6 +132,7 @@ func (v View) WriteAt(c Cred, ino tine.Ino, p []byte, off int64, atEnd bool) (at
 		if data, err = v.Stage(p); err != nil {
 			return 0, err
 		}
+		defer data.Release()
 	}
 	err = v.change(func(t *txn) error {
 		n, err := t.inode(ino)
@@ -157,7 +158,7 @@ func (v View) WriteAt(c Cred, ino tine.Ino, p []byte, off int64, atEnd bool) (at
 			err = t.writeInline(n, p, at)
 		} else {
 			if !early {
-				if data, err = v.Stage(p); err != nil {
+				if data, err = t.Stage(p); err != nil {
 					return err
 				}
 			}

@@ -199,6 +199,8 @@ func (v View) SetAttr(c Cred, ino tine.Ino, s SetAttr) (a Attr, err error) {
 		if err := v.checkSize(*s.Size); err != nil {
 			return a, err
 		}
+	} else if v.Scarce() { // the rows of attributes would take what deletions need
+		return a, tine.ErrNoSpace
 	}
 	err = v.change(func(t *txn) error {
 		n, err := t.inode(ino)

@@ -22,6 +22,8 @@ const (
 	TableLive       Table = 0x08 // tree: segment id -> Live
 	TablePiece      Table = 0x09 // tree: segment id, offset -> Piece
 	TableAlias      Table = 0x0a // tree: timeline id -> Alias
+	TableOutbox     Table = 0x0b // tree: sequence -> the changes of one commit that its store does not have yet
+	TableShipped    Table = 0x0c // tree: (nothing) -> Shipped
 	TableDisk       Table = 0x10 // tenant: disk id -> Disk
 	TablePolicy     Table = 0x11 // tenant: disk id -> Policy
 	TableInode      Table = 0x20 // stratum: ino -> Inode
@@ -157,6 +159,9 @@ func OffsetKey(t Table, seg tine.SegmentID, offset int64) Logical {
 // TaskKey is the key of a task in a tree.
 func TaskKey(seq uint64) Logical { return Logical(appendU64([]byte{byte(TableTask)}, seq)) }
 
+// OutboxKey is the key of a commit that waits to be shipped.
+func OutboxKey(seq uint64) Logical { return Logical(appendU64([]byte{byte(TableOutbox)}, seq)) }
+
 // LogKey is the key of a log entry of a disk.
 func LogKey(disk tine.DiskID, seq uint64) Logical {
 	return Logical(appendU64(append([]byte{byte(TableLog)}, disk[:]...), seq))
@@ -213,7 +218,7 @@ func (l Logical) ID() (id [tine.IDSize]byte, n uint64) {
 
 // Seq returns the sequence number of a task key.
 func (l Logical) Seq() uint64 {
-	if l.Table() != TableTask || len(l) != 9 {
+	if t := l.Table(); t != TableTask && t != TableOutbox || len(l) != 9 {
 		return 0
 	}
 	return binary.BigEndian.Uint64([]byte(l[1:]))

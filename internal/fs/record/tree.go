@@ -1,6 +1,10 @@
 package record
 
-import "tine.dev/tine/internal/tine"
+import (
+	"fmt"
+
+	"tine.dev/tine/internal/tine"
+)
 
 // Tree is the record that makes a tree exist.
 type Tree struct {
@@ -153,6 +157,24 @@ type Disk struct {
 	Forked   tine.DiskID // the disk it was forked from
 	Moves    uint64      // how often the head has been set anew by rollback, promote or undo
 	Quota    Quota
+	Durable  Durability
+}
+
+// Durability says where data is when a call that makes it durable returns.
+type Durability uint8
+
+// The durabilities.
+const (
+	DurableLocal  Durability = 0 // on the device of the server that has the disk
+	DurableBucket Durability = 1 // in the store of the disk as well
+)
+
+// String returns the word for it that people write.
+func (d Durability) String() string {
+	if d == DurableBucket {
+		return "bucket"
+	}
+	return "local"
 }
 
 // Quota bounds what a disk's head may hold; 0 is no bound.
@@ -161,10 +183,32 @@ type Quota struct {
 	Inodes int64 // the root directory included
 }
 
-// The formats of a disk's record. A quota came with the second; a disk without
-// one is still written in the first, so that an older program can read it.
+// Check refuses a quota that is none.
+func (q Quota) Check() error {
+	if q.Bytes < 0 || q.Inodes < 0 {
+		return tine.Errorf(tine.KindInvalid, "a quota cannot be negative").WithHint("none is no quota")
+	}
+	return nil
+}
+
+// String writes the quota for the history.
+func (q Quota) String() string {
+	bytes, inodes := "no limit of bytes", "no limit of inodes"
+	if q.Bytes > 0 {
+		bytes = fmt.Sprintf("%d bytes", q.Bytes)
+	}
+	if q.Inodes > 0 {
+		inodes = fmt.Sprintf("%d inodes", q.Inodes)
+	}
+	return bytes + ", " + inodes
+}
+
+// The formats of a disk's record. A quota came with the second, durability in a
+// store with the third; a disk without is still written in an older one, so that
+// an older program can read it.
 const (
-	diskFormat      = 2
+	diskFormat      = 3
+	diskFormatQuota = 2
 	diskFormatPlain = 1
 )
 
@@ -172,7 +216,11 @@ const (
 func (k *Disk) Append(dst []byte) []byte {
 	e := encoder{dst}
 	format := uint8(diskFormat)
-	if k.Quota == (Quota{}) {
+	switch {
+	case k.Durable != DurableLocal:
+	case k.Quota != (Quota{}):
+		format = diskFormatQuota
+	default:
 		format = diskFormatPlain
 	}
 	e.u8(format)
@@ -187,6 +235,9 @@ func (k *Disk) Append(dst []byte) []byte {
 	if format != diskFormatPlain {
 		e.uint(uint64(k.Quota.Bytes))
 		e.uint(uint64(k.Quota.Inodes))
+	}
+	if format == diskFormat {
+		e.u8(uint8(k.Durable))
 	}
 	return e.b
 }
@@ -203,7 +254,12 @@ func DecodeDisk(b []byte) (Disk, error) {
 	}
 	if b[0] != diskFormatPlain {
 		k.Quota = Quota{Bytes: int64(d.uint()), Inodes: int64(d.uint())}
-		if k.Quota.Bytes < 0 || k.Quota.Inodes < 0 || k.Quota == (Quota{}) {
+		if k.Quota.Bytes < 0 || k.Quota.Inodes < 0 || k.Quota == (Quota{}) && b[0] == diskFormatQuota {
+			d.fail()
+		}
+	}
+	if b[0] == diskFormat {
+		if k.Durable = Durability(d.u8()); k.Durable != DurableBucket {
 			d.fail()
 		}
 	}

@@ -49,3 +49,28 @@ func (s *Stratum) Fold(rows kv.Store, into *Stratum) (done bool, err error) {
 	}
 	return true, nil
 }
+
+// foldCount is how far strata are counted to compare them: beyond it they are
+// equally large.
+const foldCount = 1 << 16
+
+// FoldPair chooses, of the strata of a line in their order, the neighbours whose
+// smaller one is smallest: from is to be folded into the other.
+func FoldPair(snap kv.Snapshot, strata []*Stratum) (from, into *Stratum, err error) {
+	sizes := make([]int, len(strata))
+	for i, s := range strata {
+		if sizes[i], err = s.Count(snap, foldCount); err != nil {
+			return from, into, err
+		}
+	}
+	best := 0
+	for i := 0; i+1 < len(strata); i++ {
+		if min(sizes[i], sizes[i+1]) < min(sizes[best], sizes[best+1]) {
+			best = i
+		}
+	}
+	if sizes[best] < sizes[best+1] {
+		return strata[best], strata[best+1], nil
+	}
+	return strata[best+1], strata[best], nil
+}

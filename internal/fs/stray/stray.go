@@ -13,7 +13,9 @@ import (
 	"sync"
 
 	"tine.dev/tine/internal/fs/kv"
+	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/fs/segment"
+	"tine.dev/tine/internal/fs/stratum"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -25,6 +27,30 @@ type File struct {
 
 // Named calls note for every file that the rows of a snapshot name.
 type Named func(snap kv.Snapshot, note func(File)) error
+
+// NamedBy returns what finds the files that the rows of some trees name. It ends
+// with KindInterrupted when quit is closed.
+func NamedBy(trees []tine.TreeID, quit <-chan struct{}) Named {
+	return func(rows kv.Snapshot, note func(File)) error {
+		for _, id := range trees {
+			err := stratum.ScanTable(rows, id, record.TableSegment, func(l record.Logical, v []byte) error {
+				seg, err := record.DecodeSegment(v)
+				sid, _ := l.ID()
+				note(File{ID: sid, Generation: seg.Generation})
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			select {
+			case <-quit:
+				return tine.Errorf(tine.KindInterrupted, "the engine closes")
+			default:
+			}
+		}
+		return nil
+	}
+}
 
 // Files are the files that were there at open, until they have been looked
 // at. Its methods may be called concurrently; mu is held while they work, and is

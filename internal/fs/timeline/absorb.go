@@ -146,8 +146,8 @@ func (t *tree) absorb(l, c *line) {
 	l.aka = nil
 
 	r := newRows()
-	r.del(t.key(record.IDKey(record.TableTimeline, l.id)))
-	r.set(t.key(record.IDKey(record.TableAlias, l.id)), record.Alias{Into: c.id}.Append(nil))
+	r.list.Delete(t.key(record.IDKey(record.TableTimeline, l.id)))
+	r.list.Set(t.key(record.IDKey(record.TableAlias, l.id)), record.Alias{Into: c.id}.Append(nil))
 	t.setTimeline(r, c)
 	if gone {
 		t.addTask(r, record.TaskDrop, c, p)
@@ -157,7 +157,7 @@ func (t *tree) absorb(l, c *line) {
 	s := t.commit(r, l.lastStep(), c.lastStep())
 	c.after = s
 	c.state.reap = true
-	t.todo.add(choreFold | choreReap | choreFilter)
+	t.todo.Add(choreFold | choreReap | choreFilter)
 	t.engine.Crash.At(crashpoint.AbsorbApplied)
 }
 
@@ -194,7 +194,7 @@ func (c *line) mergeSegments(l *line) {
 		c.open.touch(f.info.id) // the next commit seals them, and there is to be one
 	}
 	if len(full) > 0 {
-		c.tree.todo.add(choreCommit)
+		c.tree.todo.Add(choreCommit)
 	}
 }
 
@@ -207,6 +207,9 @@ func (c *line) mergeSegments(l *line) {
 // one line is durable, so a line whose last record is not is passed over;
 // waiting tells it to wait for that record instead.
 func (t *tree) foldOne(ctx context.Context, waiting bool) (bool, error) {
+	if t.engine.Room.Full() {
+		return false, nil // it needs room first, and what gives some back waits behind it
+	}
 	unready := false
 	l := t.findLine(choreFold, func(l *line) bool {
 		if len(l.strata) <= maxStrata {
@@ -218,17 +221,19 @@ func (t *tree) foldOne(ctx context.Context, waiting bool) (bool, error) {
 	})
 	if l == nil {
 		if unready {
-			t.todo.add(choreFold)
+			t.todo.Add(choreFold)
 		}
 		return false, nil
 	}
 	l.mu.RLock()
 	after := l.after
 	l.mu.RUnlock()
-	if err := after.wait(ctx, t.engine); err != nil {
+	if err := after.Wait(ctx, t.engine.Room); err != nil {
 		return false, err
 	}
-	from, to, err := l.foldPair()
+	snap := t.engine.Rows.Snapshot()
+	from, to, err := stratum.FoldPair(snap, l.strataNow())
+	snap.Close()
 	if err != nil {
 		return false, err
 	}
@@ -250,40 +255,13 @@ func (t *tree) foldOne(ctx context.Context, waiting bool) (bool, error) {
 func (l *line) recorded() bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return l.after == nil || l.after.isDone()
+	return l.after == nil || l.after.IsDone()
 }
-
-// foldPair chooses the neighbours whose smaller one is smallest.
-func (l *line) foldPair() (from, to *stratum.Stratum, err error) {
-	strata := l.strataNow()
-	snap := l.tree.engine.Rows.Snapshot()
-	defer snap.Close()
-	sizes := make([]int, len(strata))
-	for i, s := range strata {
-		if sizes[i], err = s.Count(snap, foldCount); err != nil {
-			return from, to, err
-		}
-	}
-	best := 0
-	for i := 0; i+1 < len(strata); i++ {
-		if min(sizes[i], sizes[i+1]) < min(sizes[best], sizes[best+1]) {
-			best = i
-		}
-	}
-	if sizes[best] < sizes[best+1] {
-		return strata[best], strata[best+1], nil
-	}
-	return strata[best+1], strata[best], nil
-}
-
-// foldCount is how far strata are counted to compare them: beyond it they are
-// equally large.
-const foldCount = 1 << 16
 
 // foldStep moves some rows; done reports that the stratum is empty and gone.
 // It runs in the line's committer.
 func (l *line) foldStep(from, to *stratum.Stratum) (done bool, err error) {
-	done, err = from.Fold(l.tree.engine.Rows, to)
+	done, err = from.Fold(l.tree.place.Rows, to)
 	if done {
 		l.dropStratum(from)
 	}

@@ -3,8 +3,8 @@ package timeline
 import (
 	"context"
 
-	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/stratum"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -28,12 +28,12 @@ func (t *tree) pruneAliases(ctx context.Context) error {
 	for tries := 0; due && tries < pruneTries; tries++ {
 		t.mu.Lock()
 		last := t.last
-		if last == nil || last.isDone() {
+		if last == nil || last.IsDone() {
 			defer t.mu.Unlock()
 			return t.pruneNow()
 		}
 		t.mu.Unlock()
-		if err := last.wait(ctx, t.engine); err != nil {
+		if err := last.Wait(ctx, t.engine.Room); err != nil {
 			return err
 		}
 	}
@@ -47,8 +47,11 @@ const pruneTries = 20
 func (t *tree) pruneNow() error {
 	snap := t.engine.Rows.Snapshot()
 	defer snap.Close()
-	named, err := t.namedTimelines(snap)
-	if err != nil {
+	named := map[tine.TimelineID]bool{}
+	for _, d := range t.disks {
+		named[d.rec.Timeline] = true
+	}
+	if err := stratum.EachNamedTimeline(snap, t.id, func(id tine.TimelineID) { named[id] = true }); err != nil {
 		return err
 	}
 	r := newRows()
@@ -60,49 +63,13 @@ func (t *tree) pruneNow() error {
 		l = l.root()
 		key := t.key(record.IDKey(record.TableAlias, id))
 		if !named[id] {
-			r.del(key)
+			r.list.Delete(key)
 			continue
 		}
-		r.set(key, record.Alias{Into: l.id}.Append(nil))
+		r.list.Set(key, record.Alias{Into: l.id}.Append(nil))
 		kept[id], l.aka = l, append(l.aka, id)
 	}
 	t.aliases, t.aliasesKept = kept, len(kept)
 	t.commit(r)
 	return nil
-}
-
-// namedTimelines returns every timeline id that a record of the tree names.
-func (t *tree) namedTimelines(snap kv.Snapshot) (map[tine.TimelineID]bool, error) {
-	named := map[tine.TimelineID]bool{}
-	for _, d := range t.disks {
-		named[d.rec.Timeline] = true
-	}
-	for table, id := range map[record.Table]func(v []byte) (tine.TimelineID, error){
-		record.TableTimeline: func(v []byte) (tine.TimelineID, error) {
-			rec, err := record.DecodeTimeline(v)
-			return rec.Parent, err
-		},
-		record.TableCheckpoint: func(v []byte) (tine.TimelineID, error) {
-			rec, err := record.DecodeCheckpoint(v)
-			return rec.Timeline, err
-		},
-		record.TableSegment: func(v []byte) (tine.TimelineID, error) {
-			rec, err := record.DecodeSegment(v)
-			return rec.Timeline, err
-		},
-		record.TableTask: func(v []byte) (tine.TimelineID, error) {
-			rec, err := record.DecodeTask(v)
-			return rec.Timeline, err
-		},
-	} {
-		err := scanTable(snap, t.id, table, func(_ record.Logical, v []byte) error {
-			n, err := id(v)
-			named[n] = true
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return named, nil
 }

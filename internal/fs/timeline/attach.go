@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/stratum"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -219,13 +220,13 @@ func (d *Disk) Log() ([]record.LogEntry, error) {
 	}
 	last := t.last
 	t.mu.Unlock()
-	if err := last.wait(context.Background(), t.engine); err != nil && tine.KindOf(err) != tine.KindNoSpace {
+	if err := last.Wait(context.Background(), t.engine.Room); err != nil && tine.KindOf(err) != tine.KindNoSpace {
 		return nil, err // on a full device the durable part is better than nothing
 	}
 	snap := t.engine.Rows.Snapshot()
 	defer snap.Close()
 	var es []record.LogEntry
-	err := scanPrefix(snap, t.id, record.IDKey(record.TableLog, d.id), func(_ record.Logical, v []byte) error {
+	err := stratum.ScanPrefix(snap, t.id, record.IDKey(record.TableLog, d.id), func(_ record.Logical, v []byte) error {
 		e, err := record.DecodeLogEntry(v)
 		es = append(es, e)
 		return err

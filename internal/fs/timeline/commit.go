@@ -9,6 +9,7 @@ import (
 	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/fs/segment"
+	"tine.dev/tine/internal/fs/step"
 	"tine.dev/tine/internal/fs/stratum"
 	"tine.dev/tine/internal/tine"
 )
@@ -18,6 +19,7 @@ import (
 // starts within the commit interval (P3).
 func (l *line) changed() {
 	o := &l.tree.engine.Options
+	l.open.held.Set(o.Room, l.open.bytes)
 	if l.open.bytes >= o.LayerBytes {
 		l.commits.wanted = true
 		l.kick()
@@ -44,18 +46,42 @@ const maxSealed = 6
 // refuses it if the device is full: a process that waits in a request of a mount
 // cannot be killed. No lock is held.
 func (l *line) admit() error {
+	room := l.tree.engine.Room
 	for {
 		if err := l.tree.check(); err != nil {
 			return err
 		}
-		ys := l.layers()
-		if len(ys) < maxSealed {
+		var s *step.Step
+		switch ys := l.layers(); {
+		case len(ys) >= maxSealed:
+			s = ys[0].Step
+		case !room.Crowded():
 			return nil
+		default:
+			if s = l.push(); s == nil {
+				return nil // other lines are to blame, and theirs wait
+			}
 		}
-		if err := ys[0].step.wait(context.Background(), l.tree.engine); err != nil {
+		if err := s.Wait(context.Background(), room); err != nil {
 			return err
 		}
 	}
+}
+
+// push starts the commit of all that is pending and returns its oldest step, nil
+// if nothing is.
+func (l *line) push() *step.Step {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if ys := l.layers(); len(ys) > 0 {
+		return ys[0].Step
+	}
+	if l.open.empty() {
+		return nil
+	}
+	l.commits.wanted = true
+	l.kick()
+	return l.open.Step
 }
 
 // kick starts the committer unless it runs; line.mu is held.
@@ -117,7 +143,8 @@ func (l *line) commitLoop() {
 			l.sealed.Store(nil)
 		}
 		l.mu.Unlock()
-		y.finish(err)
+		y.held.Set(l.tree.engine.Room, 0)
+		y.Finish(err)
 		if err == nil {
 			l.afterCommit(y)
 		}
@@ -126,7 +153,7 @@ func (l *line) commitLoop() {
 
 // seal closes the open layer; line.mu is held for writing. It returns the
 // newest sealed layer's step, or what the line's state already depends on.
-func (l *line) seal() *step {
+func (l *line) seal() *step.Step {
 	y := l.open
 	if y.empty() && !l.counters.dirty && !l.commits.wanted {
 		return l.lastStep()
@@ -141,17 +168,17 @@ func (l *line) seal() *step {
 	}
 	l.space.mu.Unlock()
 	l.sealSpace(y)
-	y.deps = newStep(l.after).deps
+	y.After(l.after)
 	ys := append(append([]*layer(nil), l.layers()...), y)
 	l.sealed.Store(&ys)
 	l.open = newLayer(l, l.epoch)
-	return y.step
+	return y.Step
 }
 
 // lastStep is the step after which all that the line shows is durable.
-func (l *line) lastStep() *step {
+func (l *line) lastStep() *step.Step {
 	if ys := l.layers(); len(ys) > 0 {
-		return ys[len(ys)-1].step
+		return ys[len(ys)-1].Step
 	}
 	return l.after
 }
@@ -177,16 +204,15 @@ func (l *line) sealSpace(y *layer) {
 		if info == nil || info.gone {
 			continue
 		}
-		if info.live == 0 && info.loc.Load().State == record.SegmentSealed {
+		if info.live == 0 && info.staged.Load() == 0 && info.loc.Load().State == record.SegmentSealed {
 			l.dropSegment(y, info)
 			continue
 		}
-		y.raw = append(y.raw, rawRow{key: l.tree.key(record.IDKey(record.TableLive, id)), value: record.Live{Bytes: info.live}.Append(nil)})
+		y.raw.Set(l.tree.key(record.IDKey(record.TableLive, id)), record.Live{Bytes: info.live}.Append(nil))
 		for i := range info.pieces {
 			if p := &info.pieces[i]; p.Dirty {
 				p.Dirty = false
-				y.raw = append(y.raw, rawRow{key: l.tree.key(record.OffsetKey(record.TablePiece, id, p.Off)),
-					value: record.Piece{Len: p.Len, Runs: p.Runs}.Append(nil)})
+				y.raw.Set(l.tree.key(record.OffsetKey(record.TablePiece, id, p.Off)), record.Piece{Len: p.Len, Runs: p.Runs}.Append(nil))
 			}
 		}
 	}
@@ -196,8 +222,8 @@ func (l *line) sealSpace(y *layer) {
 func (l *line) dropSegment(y *layer, info *segInfo) {
 	info.gone = true
 	delete(l.space.segs, info.id)
-	y.raw = append(y.raw, rawRow{key: l.tree.key(record.IDKey(record.TableLive, info.id))},
-		rawRow{key: l.tree.key(record.IDKey(record.TableSegment, info.id))})
+	y.raw.Delete(l.tree.key(record.IDKey(record.TableLive, info.id)))
+	y.raw.Delete(l.tree.key(record.IDKey(record.TableSegment, info.id)))
 	y.dead = append(y.dead, deadSegment{info.id, info.loc.Load().Generation})
 }
 
@@ -209,8 +235,12 @@ func (l *line) apply(y *layer) error {
 	if err := l.tree.check(); err != nil {
 		return err
 	}
-	if err := y.awaitDeps(); err != nil {
+	if err := y.AwaitDeps(); err != nil {
 		return err
+	}
+	tail := e.TailBytes
+	if e.Room.Full() {
+		tail = 0 // the bytes have room in their file already
 	}
 	hardened := make([]segment.Hardened, len(y.ends))
 	for i := 0; i < len(y.ends); {
@@ -218,7 +248,7 @@ func (l *line) apply(y *layer) error {
 			i++ // sealed since: all of it is durable
 			continue
 		}
-		h, err := y.ends[i].w.Harden(y.ends[i].end, e.TailBytes)
+		h, err := y.ends[i].w.Harden(y.ends[i].end, tail)
 		switch {
 		case err == nil:
 			hardened[i] = h
@@ -229,7 +259,7 @@ func (l *line) apply(y *layer) error {
 		}
 	}
 	if !l.state.stored.Swap(true) {
-		l.tree.todo.add(choreFilter) // it lengthens the paths of those below
+		l.tree.todo.Add(choreFilter) // it lengthens the paths of those below
 	}
 	for {
 		b := e.Rows.NewBatch()
@@ -242,10 +272,12 @@ func (l *line) apply(y *layer) error {
 			b.Discard()
 			break
 		}
-		if !y.grows || e.Room.Full() {
+		if !y.grows {
+			b.Frees()
+		} else if e.Room.Full() {
 			b.AllowLow()
 		}
-		err := e.Rows.Commit(b, true)
+		err := l.tree.place.Rows.Commit(b, true)
 		if err == nil {
 			break
 		}
@@ -271,7 +303,7 @@ func (l *line) placeSegment(b kv.Batch, s segmentEnd, h segment.Hardened) {
 	for _, tail := range h.Tails {
 		b.Set(t.key(record.OffsetKey(record.TableTail, tail.Segment, tail.Off)), tail.Bytes)
 	}
-	for _, off := range s.info.tailsBelow(h.DropTailsBelow) {
+	for _, off := range s.info.tails.Below(h.DropTailsBelow) {
 		b.Delete(t.key(record.OffsetKey(record.TableTail, s.info.id, off)))
 	}
 	if loc.End != s.end || loc.Synced != h.Synced || loc.Timeline != l.id {
@@ -315,19 +347,21 @@ func (l *line) buildRows(b kv.Batch, y *layer) {
 			}
 		}
 	}
-	for _, r := range y.raw {
-		r.put(b)
-	}
+	y.raw.Apply(b)
+
 }
 
 // waitForSpace waits a little for room, when a commit has found none; false when
 // the engine closes or has failed.
-func (e *Engine) waitForSpace() bool { return e.Room.Refused(e.janitor.quit) && e.check() == nil }
+func (e *Engine) waitForSpace() bool { return e.Room.Refused(e.janitor.Quit()) && e.check() == nil }
 
 // afterCommit does what may happen only once a commit is durable: it removes
 // the files of dead segments (I18), and seals those that are full.
 func (l *line) afterCommit(y *layer) {
 	e := l.tree.engine
+	if len(y.segs) > 0 && e.Room.Full() {
+		e.janitor.Wake() // what it has freed is worth having back
+	}
 	if len(y.dead) > 0 {
 		e.Crash.At(crashpoint.SegmentUnreferenced)
 	}
@@ -366,51 +400,19 @@ func (l *line) sync(ctx context.Context) error {
 		defer l.mu.Unlock()
 		return l.commits.failed
 	}
-	var s *step
+	var s *step.Step
 	if l.open.empty() && !l.counters.dirty {
 		s = l.lastStep()
 	} else {
 		l.commits.wanted = true
-		s = l.open.step
+		s = l.open.Step
 	}
 	if len(l.layers()) > 0 || l.commits.wanted {
 		l.kick()
 	}
 	l.mu.Unlock()
-	return s.wait(ctx, l.tree.engine)
+	return s.Wait(ctx, l.tree.engine.Room)
 }
-
-// wait waits until the step is durable. Waiting can be given up, and ends with
-// KindNoSpace when the device is found to be full, also if it fills meanwhile;
-// the step still happens.
-func (s *step) wait(ctx context.Context, e *Engine) error {
-	if s == nil {
-		return nil
-	}
-	look := time.NewTimer(fullPatience)
-	defer look.Stop()
-	for {
-		select {
-		case <-s.done:
-			return s.err
-		case <-ctx.Done():
-			return tine.Errorf(tine.KindInterrupted, "gave up waiting for a commit: %w", context.Cause(ctx))
-		case <-look.C:
-			if e.Room.Full() {
-				return errNotDurable
-			}
-			look.Reset(fullPatience)
-		}
-	}
-}
-
-// errNotDurable is what a wait on a full device ends with.
-var errNotDurable = tine.Errorf(tine.KindNoSpace, "the device is full: what was asked for is done but not yet durable, and lost should the server end before there is room").
-	WithHint("free space on the device that holds the data directory, or make it larger")
-
-// fullPatience is how long a commit that is waited for may take on a full
-// device.
-const fullPatience = 500 * time.Millisecond
 
 // exclusive runs fn in the line's committer, between two commits, and waits
 // for it: nothing else writes the line's rows meanwhile.

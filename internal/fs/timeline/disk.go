@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/step"
 	"tine.dev/tine/internal/fs/stratum"
 	"tine.dev/tine/internal/tine"
 )
@@ -38,6 +39,9 @@ func (d *Disk) entry(now int64, op, detail string, a Actor) record.LogEntry {
 
 // ID returns the disk's identifier.
 func (d *Disk) ID() tine.DiskID { return d.id }
+
+// Tree returns the id of the disk's tree.
+func (d *Disk) Tree() tine.TreeID { return d.tree.id }
 
 // Failed returns why nothing can become durable on the disk until the data directory
 // is opened again, nil if it can.
@@ -107,10 +111,21 @@ type FirstRow struct {
 	Value []byte
 }
 
-// Create makes a disk with the given rows, counters and quota, the root of a
-// tree of its own. It is durable when Create returns.
-func (e *Engine) Create(ctx context.Context, tenant tine.TenantID, name string, q record.Quota, a Actor, first []FirstRow, counters record.Counters) (*Disk, error) {
-	if err := checkQuota(q); err != nil {
+// Origin says where a new disk lives, and what it starts with.
+type Origin struct {
+	Store    tine.StoreID // zero: this machine alone
+	Quota    record.Quota
+	Rows     []FirstRow
+	Counters record.Counters
+}
+
+// Create makes a disk, the root of a tree of its own. It is durable on this
+// machine when Create returns.
+func (e *Engine) Create(ctx context.Context, tenant tine.TenantID, name string, a Actor, o Origin) (*Disk, error) {
+	if err := o.Quota.Check(); err != nil {
+		return nil, err
+	}
+	if err := e.Room.Grow(); err != nil {
 		return nil, err
 	}
 	release, err := e.reserve(tenant, name)
@@ -119,28 +134,31 @@ func (e *Engine) Create(ctx context.Context, tenant tine.TenantID, name string, 
 	}
 	defer release()
 	now := e.Clock()
-	t := newTree(e, tine.NewID[tine.TreeID](now), record.Tree{Tenant: tenant, Created: now.UnixNano()})
+	t := newTree(e, tine.NewID[tine.TreeID](now), record.Tree{Tenant: tenant, Store: o.Store, Created: now.UnixNano()})
+	if err := t.enter(ctx, true); err != nil {
+		return nil, err
+	}
 	t.loaded = true
 	t.mu.Lock()
 	l := t.newLine(tine.NewID[tine.TimelineID](now), nil, 0)
 	l.strata = []*stratum.Stratum{stratum.New(tine.NewID[tine.StratumID](now))}
 	d := t.newDisk(name, l, now.UnixNano())
-	d.setQuota(q)
+	d.setQuota(o.Quota)
 	l.state.touched, l.state.written = true, true
 	l.state.stored.Store(true)
-	l.counters = lineCounters{Counters: counters, at: Found{Kind: Value, Birth: l.epoch}, loaded: true}
+	l.counters = lineCounters{Counters: o.Counters, at: Found{Kind: Value, Birth: l.epoch}, loaded: true}
 	r := newRows()
-	r.set(record.Key(tenant, record.IDKey(record.TableTree, t.id), 0), t.rec.Append(nil))
-	for _, row := range first {
-		r.set(record.Key(l.strata[0].ID, row.Key, l.epoch), row.Value)
+	r.list.Set(record.Key(tenant, record.IDKey(record.TableTree, t.id), 0), t.rec.Append(nil))
+	for _, row := range o.Rows {
+		r.list.Set(record.Key(l.strata[0].ID, row.Key, l.epoch), row.Value)
 	}
-	r.set(record.Key(l.strata[0].ID, record.TableKey(record.TableCounters), l.epoch), l.counters.Append(nil))
+	r.list.Set(record.Key(l.strata[0].ID, record.TableKey(record.TableCounters), l.epoch), l.counters.Append(nil))
 	t.setTimeline(r, l)
 	t.setDisk(r, d)
 	t.setLog(r, d, d.entry(now.UnixNano(), "create", "", a))
 	l.after = t.commit(r)
 	t.mu.Unlock()
-	if err := l.after.wait(ctx, e); err != nil {
+	if err := l.after.Wait(ctx, e.Room); err != nil {
 		return nil, err
 	}
 	e.mu.Lock()
@@ -185,7 +203,7 @@ func (d *Disk) Rename(ctx context.Context, name string, a Actor) error {
 	e.names[diskName{t.rec.Tenant, name}] = d
 	e.mu.Unlock()
 	t.mu.Unlock()
-	return s.wait(ctx, e)
+	return s.Wait(ctx, e.Room)
 }
 
 // exists refuses disks that were purged or promoted since they were found by
@@ -264,7 +282,7 @@ func (d *Disk) remove(ctx context.Context, purge bool, a Actor, wanted func() bo
 	}
 	wasLiving, name := d.rec.Deleted == 0, d.rec.Name
 	r := newRows()
-	var s *step
+	var s *step.Step
 	if purge {
 		s = t.purge(r, d)
 	} else {
@@ -279,8 +297,8 @@ func (d *Disk) remove(ctx context.Context, purge bool, a Actor, wanted func() bo
 	}
 	e.unpublish(diskName{t.rec.Tenant, name}, d, wasLiving, purge)
 	t.mu.Unlock()
-	err := s.wait(ctx, e)
-	e.janitor.wake()
+	err := s.Wait(ctx, e.Room)
+	e.janitor.Wake()
 	return err
 }
 
@@ -301,7 +319,7 @@ func (e *Engine) unpublish(k diskName, d *Disk, living, purged bool) {
 }
 
 // purge gives up a disk's head and checkpoints; t.mu is held.
-func (t *tree) purge(r *rows, d *Disk) *step {
+func (t *tree) purge(r *rows, d *Disk) *step.Step {
 	l := d.line
 	l.mu.Lock()
 	last := l.seal()
@@ -360,5 +378,5 @@ func (e *Engine) Undelete(ctx context.Context, tenant tine.TenantID, name string
 	s := t.commit(r)
 	e.publish(tenant, best)
 	t.mu.Unlock()
-	return best, s.wait(ctx, e)
+	return best, s.Wait(ctx, e.Room)
 }

@@ -1,7 +1,6 @@
 package timeline
 
 import (
-	"cmp"
 	"context"
 	"hash/maphash"
 	"log/slog"
@@ -14,8 +13,8 @@ import (
 	"tine.dev/tine/internal/fs/crashpoint"
 	"tine.dev/tine/internal/fs/flight"
 	"tine.dev/tine/internal/fs/kv"
-	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/fs/room"
+	"tine.dev/tine/internal/fs/rounds"
 	"tine.dev/tine/internal/fs/segment"
 	"tine.dev/tine/internal/fs/stray"
 	"tine.dev/tine/internal/tine"
@@ -37,6 +36,7 @@ type Options struct {
 	// Reap removes a part of one unlinked file that nothing has open, if there
 	// is one; more asks to be called again. It is the file system's own.
 	Reap     func(*Txn) (more bool, err error)
+	Away     Away         // where trees with a store are kept besides; nil: there is no store
 	Room     *room.Device // of the device under Rows and Segments; nil: no limit is known
 	Manual   bool         // no background work but by ReclaimIdle: for the simulator
 	Mutation Mutation     // deliberate faults, for tests that must catch them
@@ -108,12 +108,12 @@ func Open(o Options) (*Engine, error) {
 	o.setDefaults()
 	e := &Engine{Options: o, trees: map[tine.TreeID]*tree{}, disks: map[tine.DiskID]*Disk{}, names: map[diskName]*Disk{}, trash: map[diskName][]*Disk{}}
 	e.seed = maphash.MakeSeed()
-	e.janitor.init(e)
+	e.janitor = janitor{Rounds: rounds.New(), engine: e}
 	if err := e.loadCatalog(); err != nil {
 		return nil, err
 	}
 	var err error
-	if e.strays, err = stray.Note(e.Segments, e.Rows, e.namedBy(slices.Collect(maps.Keys(e.trees)))); err != nil {
+	if e.strays, err = stray.Note(e.Segments, e.Rows, stray.NamedBy(slices.Collect(maps.Keys(e.trees)), e.janitor.Quit())); err != nil {
 		return nil, err
 	}
 	if o.Manual {
@@ -123,100 +123,9 @@ func Open(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// loadCatalog reads the trees and disks of the tenants.
-func (e *Engine) loadCatalog() error {
-	snap := e.Rows.Snapshot()
-	defer snap.Close()
-	owner := tine.DefaultTenant
-	err := scanTable(snap, owner, record.TableTree, func(l record.Logical, v []byte) error {
-		rec, err := record.DecodeTree(v)
-		if err != nil {
-			return err
-		}
-		id, _ := l.ID()
-		e.trees[id] = newTree(e, id, rec)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return scanTable(snap, owner, record.TableDisk, func(l record.Logical, v []byte) error {
-		id, _ := l.ID()
-		rec, err := record.DecodeDisk(v)
-		t := e.trees[rec.Tree]
-		if err == nil && t == nil {
-			err = tine.Errorf(tine.KindCorrupt, "it names tree %s, which does not exist", rec.Tree)
-		}
-		if err != nil {
-			// One bad row must not keep the other disks from being served.
-			e.Logger.Error("a disk's record is damaged; the disk is left out", "disk", tine.DiskID(id).String(), "name", rec.Name, "error", err)
-			return nil
-		}
-		d := &Disk{engine: e, id: id, tree: t, rec: rec, gen: 1}
-		d.setQuota(rec.Quota)
-		e.disks[d.id] = d
-		t.disks = append(t.disks, d)
-		if k := (diskName{owner, rec.Name}); rec.Deleted == 0 {
-			e.names[k] = d
-		} else {
-			e.trash[k] = append(e.trash[k], d)
-			slices.SortFunc(e.trash[k], func(a, b *Disk) int { return cmp.Compare(a.rec.Deleted, b.rec.Deleted) })
-		}
-		return nil
-	})
-}
-
 // RemoveStrays removes the segment files that no row named at open (I18), once; a
 // later call waits for the first.
 func (e *Engine) RemoveStrays() error { return e.strays.Remove(e.Logger) }
-
-// namedBy returns what finds the segment files that the rows of some trees name.
-func (e *Engine) namedBy(trees []tine.TreeID) stray.Named {
-	return func(rows kv.Snapshot, note func(stray.File)) error {
-		for _, id := range trees {
-			err := scanTable(rows, id, record.TableSegment, func(l record.Logical, v []byte) error {
-				seg, err := record.DecodeSegment(v)
-				sid, _ := l.ID()
-				note(stray.File{ID: sid, Generation: seg.Generation})
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			select {
-			case <-e.janitor.quit:
-				return tine.Errorf(tine.KindInterrupted, "the engine closes")
-			default:
-			}
-		}
-		return nil
-	}
-}
-
-// scanTable calls fn for every row of one table of an owner.
-func scanTable(snap kv.Snapshot, owner [tine.IDSize]byte, t record.Table, fn func(record.Logical, []byte) error) error {
-	return scanPrefix(snap, owner, record.TableKey(t), fn)
-}
-
-// scanPrefix calls fn for every row of an owner whose logical key starts with p.
-func scanPrefix(snap kv.Snapshot, owner [tine.IDSize]byte, p record.Logical, fn func(record.Logical, []byte) error) error {
-	lower := record.AppendKey(nil, owner, p)
-	scan, err := snap.Scan(lower, record.PrefixEnd(lower), nil)
-	if err != nil {
-		return err
-	}
-	defer scan.Close()
-	for scan.Next() {
-		_, l, _, err := record.SplitKey(scan.Key())
-		if err != nil {
-			return err
-		}
-		if err := fn(l, scan.Value()); err != nil {
-			return err
-		}
-	}
-	return scan.Err()
-}
 
 // fail poisons the engine: something durable can no longer be trusted to
 // happen. Every operation fails from then on, until the data directory is
@@ -247,7 +156,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		trees = append(trees, t)
 	}
 	e.mu.Unlock()
-	e.janitor.stop()
+	e.janitor.Stop()
 	var first error
 	for _, t := range trees {
 		if err := t.close(ctx); err != nil && first == nil {

@@ -22,7 +22,7 @@ func (t *tree) filterOne(ctx context.Context) (bool, error) {
 	l.mu.RLock()
 	after := l.after
 	l.mu.RUnlock()
-	if err := after.wait(ctx, t.engine); err != nil {
+	if err := after.Wait(ctx, t.engine.Room); err != nil {
 		return false, err
 	}
 	return true, l.exclusive(func() error { return l.makeFilter(s) })

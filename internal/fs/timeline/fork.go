@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/step"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -14,8 +15,8 @@ import (
 type point struct {
 	line  *line
 	epoch tine.Epoch
-	last  *step // after which all that it shows is durable
-	moved bool  // the line's epoch was bumped for it: its record must be written
+	last  *step.Step // after which all that it shows is durable
+	moved bool       // the line's epoch was bumped for it: its record must be written
 }
 
 // freeze makes the head's present state a point. It costs one record: the open
@@ -44,7 +45,7 @@ func (l *line) tryFreeze(r *rows, n int) (p point, err error) {
 		for range n {
 			l.pins.Add(p.epoch)
 		}
-		l.after = r.step
+		l.after = r.Step
 	}()
 	if !l.state.written && !l.counters.dirty && l.epoch > l.first {
 		return point{line: l, epoch: l.epoch - 1, last: l.lastStep()}, nil
@@ -73,6 +74,9 @@ func (d *Disk) find(name string) (*checkpoint, error) {
 // durable. All of them are made or none.
 func (d *Disk) Fork(cp string, names []string, a Actor) ([]*Disk, Step, error) {
 	e, t := d.engine, d.tree
+	if err := e.Room.Grow(); err != nil {
+		return nil, Step{}, err
+	}
 	release, err := e.reserve(t.rec.Tenant, names...)
 	if err != nil {
 		return nil, Step{}, err
@@ -112,7 +116,7 @@ func (d *Disk) Fork(cp string, names []string, a Actor) ([]*Disk, Step, error) {
 		t.setTimeline(r, p.line)
 	}
 	for _, k := range ds {
-		k.line.after = r.step
+		k.line.after = r.Step
 	}
 	s := t.commit(r, p.last)
 	e.publish(t.rec.Tenant, ds...)
@@ -136,12 +140,12 @@ func (d *Disk) pointOf(r *rows, cp string, n int) (point, error) {
 
 // Step is something that will be durable.
 type Step struct {
-	step   *step
+	step   *step.Step
 	engine *Engine
 }
 
 // Wait waits until it is.
-func (s Step) Wait(ctx context.Context) error { return s.step.wait(ctx, s.engine) }
+func (s Step) Wait(ctx context.Context) error { return s.step.Wait(ctx, s.engine.Room) }
 
 // Checkpoint names the head's present state.
 func (d *Disk) Checkpoint(name, message string, a Actor) (CheckpointInfo, Step, error) {
@@ -152,6 +156,9 @@ func (d *Disk) Checkpoint(name, message string, a Actor) (CheckpointInfo, Step, 
 		return CheckpointInfo{}, Step{}, tine.Errorf(tine.KindInvalid, "the message has %d bytes; at most %d are allowed", len(message), tine.MaxMessageBytes)
 	}
 	t := d.tree
+	if err := d.engine.Room.Grow(); err != nil {
+		return CheckpointInfo{}, Step{}, err
+	}
 	if err := t.ensure(); err != nil {
 		return CheckpointInfo{}, Step{}, err
 	}
@@ -249,8 +256,8 @@ func (d *Disk) RemoveCheckpoint(ctx context.Context, name string, a Actor) error
 	t.setLog(r, d, d.entry(d.engine.now(), "checkpoint-remove", name, a))
 	s := t.commit(r)
 	t.mu.Unlock()
-	err = s.wait(ctx, d.engine)
-	d.engine.janitor.wake()
+	err = s.Wait(ctx, d.engine.Room)
+	d.engine.janitor.Wake()
 	return err
 }
 
@@ -270,7 +277,7 @@ func (t *tree) dropCheckpoint(r *rows, d *Disk, c *checkpoint) {
 	l := c.line.root()
 	delete(d.checkpoints, c.rec.Name)
 	d.autos = slices.DeleteFunc(d.autos, func(x *checkpoint) bool { return x == c })
-	r.del(t.key(record.IDKey(record.TableCheckpoint, c.id)))
+	r.list.Delete(t.key(record.IDKey(record.TableCheckpoint, c.id)))
 	if l.release(r, c.rec.Epoch) {
 		t.addTask(r, record.TaskDrop, l, c.rec.Epoch)
 	}

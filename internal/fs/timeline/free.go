@@ -8,6 +8,7 @@ import (
 	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/reclaim"
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/step"
 	"tine.dev/tine/internal/fs/stratum"
 	"tine.dev/tine/internal/tine"
 )
@@ -25,7 +26,7 @@ type task struct {
 // addTask adds a task to a record; t.mu is held.
 func (t *tree) addTask(r *rows, kind record.TaskKind, l *line, e tine.Epoch) {
 	t.nextTask++
-	r.set(t.key(record.TaskKey(t.nextTask)), record.Task{Kind: kind, Timeline: l.id, Epoch: e}.Append(nil))
+	r.list.Set(t.key(record.TaskKey(t.nextTask)), record.Task{Kind: kind, Timeline: l.id, Epoch: e}.Append(nil))
 	l.tasks++
 	t.tasks = append(t.tasks, task{kind, t.nextTask, l, e})
 }
@@ -53,7 +54,7 @@ func (t *tree) runTasks(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	// A pin's release is durable before anything that it permits is freed (I8).
-	if err := last.wait(ctx, t.engine); err != nil {
+	if err := last.Wait(ctx, t.engine.Room); err != nil {
 		return true, err
 	}
 	// What drop looks for in the store is there: versions that were added above
@@ -104,7 +105,7 @@ func (t *tree) endTasks(batch []task) {
 			ended[l] = newRows()
 			lines = append(lines, l)
 		}
-		ended[l].del(t.key(record.TaskKey(k.seq)))
+		ended[l].list.Delete(t.key(record.TaskKey(k.seq)))
 		l.tasks--
 	}
 	for _, l := range lines {
@@ -136,7 +137,7 @@ func syncLines(ctx context.Context, batch []task) error {
 	return first
 }
 
-func (l *line) lastStepLocked() *step {
+func (l *line) lastStepLocked() *step.Step {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.lastStep()
@@ -339,7 +340,7 @@ func (t *tree) remove(r *rows, l *line) {
 	l.mu.Lock()
 	if !l.bare() {
 		for _, s := range l.strata {
-			r.delPrefix(s.ID[:])
+			r.list.DeleteRange(s.ID[:], record.PrefixEnd(s.ID[:]))
 		}
 	}
 	l.space.mu.Lock()
@@ -349,13 +350,14 @@ func (t *tree) remove(r *rows, l *line) {
 	for _, info := range dead {
 		t.dropRows(r, info)
 	}
-	r.del(t.key(record.IDKey(record.TableTimeline, l.id)))
+	r.list.Delete(t.key(record.IDKey(record.TableTimeline, l.id)))
 	for _, id := range l.aka {
-		r.del(t.key(record.IDKey(record.TableAlias, id)))
+		r.list.Delete(t.key(record.IDKey(record.TableAlias, id)))
 		delete(t.aliases, id)
 	}
 	last := l.lastStep()
-	l.open.finish(nil) // whoever still waits for it waits for nothing
+	l.open.held.Set(e.Room, 0)
+	l.open.Finish(nil) // whoever still waits for it waits for nothing
 	l.open, l.counters.dirty = newLayer(l, l.epoch), false
 	delete(t.lines, l.id)
 	delete(t.headless, l)
@@ -369,16 +371,16 @@ func (t *tree) remove(r *rows, l *line) {
 			t.addTask(r, record.TaskDrop, p, l.branch)
 		}
 	} else {
-		r.del(record.Key(t.rec.Tenant, record.IDKey(record.TableTree, t.id), 0))
-		r.delPrefix(t.id[:])
+		r.list.Delete(record.Key(t.rec.Tenant, record.IDKey(record.TableTree, t.id), 0))
+		r.list.DeleteRange(t.id[:], record.PrefixEnd(t.id[:]))
 		e.mu.Lock()
 		delete(e.trees, t.id)
 		e.mu.Unlock()
 	}
 	s := t.commit(r, last)
 	e.flights.Go(func() {
-		<-s.done
-		if s.err != nil {
+		<-s.Done()
+		if s.Err() != nil {
 			return
 		}
 		e.Crash.At(crashpoint.SegmentUnreferenced)

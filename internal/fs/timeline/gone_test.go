@@ -33,7 +33,7 @@ func TestNothingIsDoneToADiskThatIsGone(t *testing.T) {
 		return e, segs
 	}
 	e, segs := open()
-	base, err := e.Create(ctx, tine.DefaultTenant, "base", record.Quota{}, who, nil, record.Counters{NextIno: 2, NextCookie: 1})
+	base, err := e.Create(ctx, tine.DefaultTenant, "base", who, timeline.Origin{Counters: record.Counters{NextIno: 2, NextCookie: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tine.dev/tine/internal/fs/rarely"
+	"tine.dev/tine/internal/fs/rounds"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -15,60 +17,40 @@ import (
 // absorbing, folding, reaping of unlinked files, repack. None of it is needed
 // for anything to be right; all of it may be interrupted anywhere.
 type janitor struct {
+	*rounds.Rounds
 	engine *Engine
-	work   sync.Mutex // held while a piece of work runs
-	poke   chan struct{}
-	quit   chan struct{}
+	work   sync.Mutex   // held while a piece of work runs
 	hurry  atomic.Int32 // callers that wait for all work to be done
-	once   sync.Once
-	wg     sync.WaitGroup
+	noRoom rarely.Teller
 }
 
-func (j *janitor) init(e *Engine) {
-	j.engine = e
-	j.poke = make(chan struct{}, 1)
-	j.quit = make(chan struct{})
-}
-
-// wake tells the janitor that there may be something to do.
-func (j *janitor) wake() {
-	select {
-	case j.poke <- struct{}{}:
-	default:
-	}
-}
-
-// tidyInterval is how often the janitor looks without being told.
-const tidyInterval = 30 * time.Second
+// tidyInterval is how often the janitor looks without being told, shortInterval
+// the same while the device is short of room: it may have some again, or a copy
+// of a segment may find room now.
+const (
+	tidyInterval  = 30 * time.Second
+	shortInterval = time.Second
+)
 
 func (j *janitor) start() {
-	j.wg.Add(1)
-	go func() {
-		defer j.wg.Done()
-		if err := j.engine.RemoveStrays(); err != nil && tine.KindOf(err) != tine.KindInterrupted && j.engine.check() == nil {
-			j.engine.Logger.Warn("segment files that no row names are left for the next start", "error", err)
+	e := j.engine
+	j.Start(func() {
+		if err := e.RemoveStrays(); err != nil && tine.KindOf(err) != tine.KindInterrupted && e.check() == nil {
+			e.Logger.Warn("segment files that no row names are left for the next start", "error", err)
 		}
-		tick := time.NewTicker(tidyInterval)
-		defer tick.Stop()
-		for {
-			select {
-			case <-j.quit:
-				return
-			case <-j.poke:
-			case <-tick.C:
-			}
-			if err := j.run(context.Background(), false); err != nil && j.engine.check() == nil {
-				j.engine.Logger.Warn("background work is tried again later", "error", err)
-			}
+	}, func() time.Duration {
+		err := j.run(context.Background(), false)
+		if err != nil && !outOfRoom(err) && e.check() == nil {
+			e.Logger.Warn("background work is tried again later", "error", err)
 		}
-	}()
-	j.wake()
-}
-
-// stop ends background work after the step under way.
-func (j *janitor) stop() {
-	j.once.Do(func() { close(j.quit) })
-	j.wg.Wait()
+		if e.Room.Short() {
+			return shortInterval
+		}
+		if err == nil {
+			j.noRoom.Over(e.Logger, "the device has room again; background work goes on")
+		}
+		return tidyInterval
+	})
 }
 
 // run works until nothing is left. thorough also repacks whatever has dead
@@ -80,8 +62,9 @@ func (j *janitor) run(ctx context.Context, thorough bool) error {
 	if err := p.tidy(ctx); err != nil {
 		return err
 	}
+	p.sealLeft(ctx)
 	for _, t := range j.engine.loadedTrees() {
-		if stop, err := j.stopped(ctx); stop {
+		if stop, err := j.Stopped(ctx); stop {
 			return err
 		}
 		if p.failed[t] == nil {
@@ -103,9 +86,16 @@ func (p *pass) note(t *tree, err error) {
 	if err != nil {
 		p.failed[t] = err
 		p.first = cmp.Or(p.first, err)
+		if outOfRoom(err) {
+			p.noRoom.Met(p.engine.Logger, time.Now(), "the device is full; background work, which gives space back, waits for some room", "error", err)
+			return
+		}
 		p.engine.Logger.Error("background work of a tree failed", "tree", t.id.String(), "error", err)
 	}
 }
+
+// outOfRoom reports that work found the device full, which passes.
+func outOfRoom(err error) bool { return err != nil && tine.KindOf(err) == tine.KindNoSpace }
 
 // tidy does all work but repacking. The error says why it had to end; what
 // failed in a tree is in the pass.
@@ -114,7 +104,7 @@ func (p *pass) tidy(ctx context.Context) error {
 		busy = false
 		for _, t := range p.engine.loadedTrees() {
 			for p.failed[t] == nil {
-				if stop, err := p.stopped(ctx); stop {
+				if stop, err := p.Stopped(ctx); stop {
 					return err
 				}
 				did, err := p.step(ctx, t)
@@ -129,6 +119,39 @@ func (p *pass) tidy(ctx context.Context) error {
 	return nil
 }
 
+// maxLeftOpen is how many lines without a head may keep a segment open for
+// writing, which nobody will write any more: most are soon absorbed, which seals
+// it. Each costs two file descriptors.
+const maxLeftOpen = 64
+
+// sealLeft seals the open segments of the lines that have no head, the oldest
+// first, if there are too many.
+func (p *pass) sealLeft(ctx context.Context) {
+	var left []*line
+	for _, t := range p.engine.loadedTrees() {
+		t.mu.Lock()
+		for l := range t.headless {
+			if l.writes() {
+				left = append(left, l)
+			}
+		}
+		t.mu.Unlock()
+	}
+	slices.SortFunc(left, func(a, b *line) int { return slices.Compare(a.id[:], b.id[:]) })
+	for _, l := range left[:max(0, len(left)-maxLeftOpen)] {
+		if p.failed[l.tree] == nil {
+			p.note(l.tree, l.syncAndSeal(ctx))
+		}
+	}
+}
+
+// writes reports whether the line has a segment open for writing.
+func (l *line) writes() bool {
+	l.space.mu.Lock()
+	defer l.space.mu.Unlock()
+	return l.space.writer != nil
+}
+
 // restShare is how many times as long as the copying of a segment took the
 // next one is put off, while nobody waits for it.
 const restShare = 3
@@ -139,15 +162,15 @@ const restShare = 3
 func (p *pass) rest(ctx context.Context, worked time.Duration) error {
 	enough := time.NewTimer(restShare * worked)
 	defer enough.Stop()
-	for p.hurry.Load() == 0 && !p.engine.Room.Full() {
+	for p.hurry.Load() == 0 && !p.engine.Room.Short() {
 		select {
 		case <-enough.C:
 			return nil
-		case <-p.quit:
+		case <-p.Quit():
 			return nil
 		case <-ctx.Done():
 			return nil // the next step says so
-		case <-p.poke:
+		case <-p.Poked():
 			if err := p.tidy(ctx); err != nil {
 				return err
 			}
@@ -156,23 +179,8 @@ func (p *pass) rest(ctx context.Context, worked time.Duration) error {
 	return nil
 }
 
-// stopped reports whether the work is to end: the engine closes, which is no
-// error, or the context is done.
-func (j *janitor) stopped(ctx context.Context) (bool, error) {
-	select {
-	case <-j.quit:
-		return true, nil
-	case <-ctx.Done():
-		return true, context.Cause(ctx)
-	default:
-		return false, nil
-	}
-}
-
-// chores marks the kinds of background work that may be waiting in a tree, so
-// that a tree of ten thousand idle forks is not searched for it at every step.
-type chores struct{ bits atomic.Uint32 }
-
+// The kinds of background work that may be waiting in a tree, so that one of ten
+// thousand idle forks is not searched for it at every step.
 const (
 	choreFold uint32 = 1 << iota
 	choreReap
@@ -181,16 +189,10 @@ const (
 	allChores = choreFold | choreReap | choreCommit | choreFilter
 )
 
-func (c *chores) add(kinds uint32) { c.bits.Or(kinds) }
-
-// take reports whether the kind may be waiting, and forgets it: whoever finds
-// some adds it again.
-func (c *chores) take(kind uint32) bool { return c.bits.And(^kind)&kind != 0 }
-
 // findLine returns the oldest line for which want is true, if the chore may be
 // waiting; nil if there is none.
 func (t *tree) findLine(chore uint32, want func(*line) bool) *line {
-	if !t.todo.take(chore) {
+	if !t.todo.Take(chore) {
 		return nil
 	}
 	t.mu.Lock()
@@ -202,7 +204,7 @@ func (t *tree) findLine(chore uint32, want func(*line) bool) *line {
 		}
 	}
 	if best != nil {
-		t.todo.add(chore)
+		t.todo.Add(chore)
 	}
 	return best
 }
@@ -255,7 +257,7 @@ func (e *Engine) loadedTrees() []*tree {
 func (e *Engine) Tidy(ctx context.Context) error {
 	e.janitor.hurry.Add(1)
 	defer e.janitor.hurry.Add(-1)
-	e.janitor.wake() // it may be resting
+	e.janitor.Wake() // it may be resting
 	e.settle()
 	err := e.janitor.run(ctx, true)
 	e.settle()

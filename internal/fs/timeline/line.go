@@ -8,6 +8,7 @@ import (
 	"tine.dev/tine/internal/fs/reclaim"
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/fs/segment"
+	"tine.dev/tine/internal/fs/step"
 	"tine.dev/tine/internal/fs/stratum"
 	"tine.dev/tine/internal/tine"
 )
@@ -38,7 +39,7 @@ type line struct {
 	open     *layer
 	counters lineCounters
 	state    lineState
-	after    *step // what the next commit depends on: the last record that concerns this line
+	after    *step.Step // what the next commit depends on: the last record that concerns this line
 	opens    map[tine.Ino]*Handles
 	commits  committer
 	space    space
@@ -97,9 +98,11 @@ type segInfo struct {
 	loc    atomic.Pointer[record.Segment]
 	live   int64          // bytes that rows of the owner name; guarded by the owner's mu
 	pieces reclaim.Pieces // guarded by the owner's mu
+	staged atomic.Int32   // operations under way that may still name bytes of it
 	gone   bool           // its row's removal stands in a layer; guarded by the owner's mu
-	tails  []tailRow      // known to the owner's committer only
+	tails  segment.Tails  // known to the owner's committer only
 	firm   int64          // dead bytes that a repack would leave, as last looked; known to the janitor only
+	copies int64          // live, when it became a candidate for a repack; known to the janitor only
 }
 
 // root follows absorption to the line that lives.

@@ -28,7 +28,7 @@ func (t *tree) load() error {
 		return err
 	}
 	t.touchDead()
-	t.todo.add(allChores)
+	t.todo.Add(allChores)
 	return nil
 }
 
@@ -44,7 +44,7 @@ func (t *tree) touchDead() {
 
 func (t *tree) loadTimelines(snap kv.Snapshot) error {
 	into := map[tine.TimelineID]tine.TimelineID{}
-	err := scanTable(snap, t.id, record.TableAlias, func(l record.Logical, v []byte) error {
+	err := stratum.ScanTable(snap, t.id, record.TableAlias, func(l record.Logical, v []byte) error {
 		a, err := record.DecodeAlias(v)
 		id, _ := l.ID()
 		into[id] = a.Into
@@ -54,7 +54,7 @@ func (t *tree) loadTimelines(snap kv.Snapshot) error {
 		return err
 	}
 	parents := map[*line]tine.TimelineID{}
-	err = scanTable(snap, t.id, record.TableTimeline, func(l record.Logical, v []byte) error {
+	err = stratum.ScanTable(snap, t.id, record.TableTimeline, func(l record.Logical, v []byte) error {
 		rec, err := record.DecodeTimeline(v)
 		if err != nil {
 			return err
@@ -111,7 +111,7 @@ func (t *tree) loadAliases(into map[tine.TimelineID]tine.TimelineID) error {
 }
 
 func (t *tree) loadCheckpoints(snap kv.Snapshot) error {
-	return scanTable(snap, t.id, record.TableCheckpoint, func(l record.Logical, v []byte) error {
+	return stratum.ScanTable(snap, t.id, record.TableCheckpoint, func(l record.Logical, v []byte) error {
 		rec, err := record.DecodeCheckpoint(v)
 		if err != nil {
 			return err
@@ -143,7 +143,7 @@ func (t *tree) loadDisks(snap kv.Snapshot) error {
 		d.line.setHead(d)
 		slices.SortFunc(d.autos, func(a, b *checkpoint) int { return cmp.Compare(a.rec.Created, b.rec.Created) })
 	}
-	return scanTable(snap, t.id, record.TableLog, func(l record.Logical, _ []byte) error {
+	return stratum.ScanTable(snap, t.id, record.TableLog, func(l record.Logical, _ []byte) error {
 		_, n := l.ID()
 		t.nextLog = max(t.nextLog, n)
 		return nil
@@ -151,7 +151,7 @@ func (t *tree) loadDisks(snap kv.Snapshot) error {
 }
 
 func (t *tree) loadSegments(snap kv.Snapshot) error {
-	err := scanTable(snap, t.id, record.TableSegment, func(l record.Logical, v []byte) error {
+	err := stratum.ScanTable(snap, t.id, record.TableSegment, func(l record.Logical, v []byte) error {
 		loc, err := record.DecodeSegment(v)
 		if err != nil {
 			return err
@@ -173,7 +173,7 @@ func (t *tree) loadSegments(snap kv.Snapshot) error {
 	if err != nil {
 		return err
 	}
-	err = scanTable(snap, t.id, record.TableLive, func(l record.Logical, v []byte) error {
+	err = stratum.ScanTable(snap, t.id, record.TableLive, func(l record.Logical, v []byte) error {
 		n, err := record.DecodeLive(v)
 		id, _ := l.ID()
 		if info := t.segs[id]; info != nil {
@@ -184,7 +184,7 @@ func (t *tree) loadSegments(snap kv.Snapshot) error {
 	if err != nil {
 		return err
 	}
-	return scanTable(snap, t.id, record.TablePiece, func(l record.Logical, v []byte) error {
+	return stratum.ScanTable(snap, t.id, record.TablePiece, func(l record.Logical, v []byte) error {
 		p, err := record.DecodePiece(v)
 		id, off := l.ID()
 		if info := t.segs[id]; info != nil {
@@ -195,7 +195,7 @@ func (t *tree) loadSegments(snap kv.Snapshot) error {
 }
 
 func (t *tree) loadTasks(snap kv.Snapshot) error {
-	return scanTable(snap, t.id, record.TableTask, func(l record.Logical, v []byte) error {
+	return stratum.ScanTable(snap, t.id, record.TableTask, func(l record.Logical, v []byte) error {
 		rec, err := record.DecodeTask(v)
 		if err != nil {
 			return err
@@ -247,7 +247,7 @@ func (t *tree) recoverSegments(snap kv.Snapshot) error {
 		}
 		var tails []record.Tail
 		var keys [][]byte
-		err := scanPrefix(snap, t.id, record.IDKey(record.TableTail, info.id), func(l record.Logical, v []byte) error {
+		err := stratum.ScanPrefix(snap, t.id, record.IDKey(record.TableTail, info.id), func(l record.Logical, v []byte) error {
 			_, off := l.ID()
 			tails = append(tails, record.Tail{Segment: info.id, Off: int64(off), Bytes: slices.Clone(v)})
 			keys = append(keys, t.key(l))
@@ -266,7 +266,8 @@ func (t *tree) recoverSegments(snap kv.Snapshot) error {
 		for _, k := range keys {
 			b.Delete(k)
 		}
-		if err := t.engine.Rows.Commit(b, true); err != nil {
+		b.Frees() // nothing of the tree can be deleted before
+		if err := t.place.Rows.Commit(b, true); err != nil {
 			return err
 		}
 		info.loc.Store(&sealed)

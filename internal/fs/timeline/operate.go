@@ -97,6 +97,9 @@ func (v *View) Frozen() bool { return v.epoch != tine.Head }
 // larger.
 func (v *View) Full() bool { return v.line.tree.engine.Room.Probe() }
 
+// Scarce reports that the device has room only for what gives space back.
+func (v *View) Scarce() bool { return v.line.tree.engine.Room.Scarce() }
+
 // Staged is data at the end of the line's open segment. It counts for nothing
 // until a row names it (Txn.Name).
 type Staged struct {
@@ -108,15 +111,27 @@ type Staged struct {
 // Segment returns the segment that the data lies in.
 func (s Staged) Segment() tine.SegmentID { return s.info.id }
 
-// Stage appends data to the line's open segment. p may be reused when it
-// returns. It may be called within an operation or, better, before.
-func (v *View) Stage(p []byte) (Staged, error) {
-	info, off, err := v.line.appendData(p)
-	return Staged{info, off, int64(len(p))}, err
+// Stage appends data to the line's open segment, before an operation that will name
+// it. p may be reused when it returns. The caller calls Release when that operation
+// is over, whatever came of it: until then the bytes are kept, though no row
+// names them.
+func (v *View) Stage(p []byte) (Staged, error) { return v.line.stage(p, 1) }
+
+// Release ends what View.Stage began. That of nothing does nothing.
+func (s Staged) Release() {
+	if s.info == nil || s.info.staged.Add(-1) > 0 {
+		return
+	}
+	l := s.info.line.root()
+	if s.info.loc.Load().State == record.SegmentSealed {
+		l.mu.Lock()
+		l.dropIfDead(s.info)
+		l.mu.Unlock()
+	}
 }
 
-// Stage is View.Stage within an operation.
-func (t *Txn) Stage(p []byte) (Staged, error) { return t.view.Stage(p) }
+// Stage is View.Stage within an operation, which need not be told of its end.
+func (t *Txn) Stage(p []byte) (Staged, error) { return t.line.stage(p, 0) }
 
 // Name makes the staged data's segment one of the line's and counts n of its
 // bytes as named by a row.
@@ -199,8 +214,8 @@ func (t *Txn) Inherited(f Found) bool { return f.Birth <= t.line.branch }
 // ReapLater has the janitor call Options.Reap for the line.
 func (t *Txn) ReapLater() {
 	t.line.state.reap = true
-	t.line.tree.todo.add(choreReap)
-	t.line.tree.engine.janitor.wake()
+	t.line.tree.todo.Add(choreReap)
+	t.line.tree.engine.janitor.Wake()
 }
 
 // Totals returns the inodes and bytes of data that the view shows, open files

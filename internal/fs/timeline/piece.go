@@ -38,7 +38,7 @@ func (p pieceRef) change(t *Txn, delta int64) {
 	}
 	p.info.live -= pc.Len
 	p.info.pieces = slices.Delete(p.info.pieces, i, i+1)
-	y.raw = append(y.raw, rawRow{key: t.line.tree.key(record.OffsetKey(record.TablePiece, p.info.id, p.off))})
+	y.raw.Delete(t.line.tree.key(record.OffsetKey(record.TablePiece, p.info.id, p.off)))
 }
 
 // sharesPieces reports whether any extent lies in a segment of this line that

@@ -45,13 +45,6 @@ func (t *Txn) SetOrphan(h *Handles, orphan bool, bytes int64) {
 	}
 }
 
-func checkQuota(q Quota) error {
-	if q.Bytes < 0 || q.Inodes < 0 {
-		return tine.Errorf(tine.KindInvalid, "a quota cannot be negative").WithHint("none is no quota")
-	}
-	return nil
-}
-
 // setQuota takes the quota over; t.mu is held, or nobody else knows the disk.
 func (d *Disk) setQuota(q Quota) {
 	d.rec.Quota = q
@@ -75,17 +68,17 @@ func (d *Disk) SetQuota(ctx context.Context, change func(Quota) Quota, a Actor) 
 		return err
 	}
 	q := change(d.rec.Quota)
-	if err := checkQuota(q); err != nil {
+	if err := q.Check(); err != nil {
 		t.mu.Unlock()
 		return err
 	}
 	d.setQuota(q)
 	r := newRows()
 	t.setDisk(r, d)
-	t.setLog(r, d, d.entry(d.engine.now(), "quota", quotaText(q), a))
+	t.setLog(r, d, d.entry(d.engine.now(), "quota", q.String(), a))
 	s := t.commit(r)
 	t.mu.Unlock()
-	return s.wait(ctx, d.engine)
+	return s.Wait(ctx, d.engine.Room)
 }
 
 // QuotaUse returns what bounds the disk's head and what counts against it, as
@@ -102,18 +95,6 @@ func (d *Disk) QuotaUse() (q Quota, inodes, bytes int64, err error) {
 		return err
 	})
 	return q, inodes, bytes, err
-}
-
-// quotaText writes a quota for the history.
-func quotaText(q Quota) string {
-	bytes, inodes := "no limit of bytes", "no limit of inodes"
-	if q.Bytes > 0 {
-		bytes = fmt.Sprintf("%d bytes", q.Bytes)
-	}
-	if q.Inodes > 0 {
-		inodes = fmt.Sprintf("%d inodes", q.Inodes)
-	}
-	return bytes + ", " + inodes
 }
 
 // quota returns the quota that binds the line's head, nil if none does.

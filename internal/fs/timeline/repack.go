@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -15,64 +16,90 @@ import (
 // worthRepack: dead bytes of a tree that start a scan.
 const worthRepackBytes = 32 << 20
 
-// candidates returns the sealed segments with enough dead bytes; t.mu is not
-// held. Blocks go as a whole, so dead bytes beside live ones stay: those that
-// the last look has found to be such count no more, or a file that was written
-// in small pieces would be looked at, and written anew, for ever.
-func (t *tree) candidates(thorough bool) map[*segInfo][]segment.Range {
+// candidates returns the sealed segments with enough dead bytes, those with the
+// least to copy first; t.mu is not held. Blocks go as a whole, so dead bytes beside
+// live ones stay: those that the last look has found to be such count no more, or a
+// file that was written in small pieces would be looked at, and written anew, for
+// ever. All means whatever has dead bytes, however few the tree has.
+func (t *tree) candidates(thorough, all bool) []*segInfo {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	found := map[*segInfo][]segment.Range{}
+	var found []*segInfo
 	var dead, live int64
 	for _, l := range t.lines {
 		l.mu.RLock()
 		for _, info := range l.space.segs {
-			loc := info.loc.Load()
 			live += info.live
-			if loc.State != record.SegmentSealed || info.live == 0 {
+			if info.loc.Load().State != record.SegmentSealed || info.live == 0 || info.staged.Load() > 0 {
 				continue
 			}
-			waste := loc.Physical - info.live
-			if !thorough {
-				waste -= info.firm
-			}
-			if waste > loc.Physical/50+2*segment.BlockBytes {
-				found[info] = nil
+			if waste, worth := info.waste(thorough); worth {
+				info.copies = info.live
+				found = append(found, info)
 				dead += waste
 			}
 		}
 		l.mu.RUnlock()
 	}
-	if !thorough && dead < worthRepackBytes+live/40 {
+	if !thorough && !all && dead < worthRepackBytes+live/40 {
 		return nil
 	}
+	slices.SortFunc(found, func(a, b *segInfo) int { return cmp.Compare(a.copies, b.copies) })
 	return found
 }
 
+// waste returns how many bytes of the segment are dead, and whether that is worth
+// a look; the owner's mu is held.
+func (info *segInfo) waste(thorough bool) (bytes int64, worth bool) {
+	loc := info.loc.Load()
+	size := loc.Physical
+	if loc.State == record.SegmentOpen {
+		size = loc.End
+	}
+	bytes = size - info.live
+	if !thorough {
+		bytes -= info.firm
+	}
+	return bytes, bytes > size/50+2*segment.BlockBytes
+}
+
 // repack writes anew the segments of a tree that are worth it, if enough bytes
-// are dead. What is dead is not tracked range by range, which would cost every
-// overwrite a row: one scan over the tree's chunk rows finds what is named, for
-// all candidates at once. Between two segments the pass does what else has come
-// up, for look-ups get dearer while lines wait to be joined, and rests.
+// are dead, or any on a device that is short of room. What is dead is not tracked
+// range by range, which would cost every overwrite a row: one scan over the tree's
+// chunk rows finds what is named, for all candidates at once. Between two segments
+// the pass does what else has come up, for look-ups get dearer while lines wait to
+// be joined, and rests.
 func (t *tree) repack(ctx context.Context, p *pass, thorough bool) error {
-	found := t.candidates(thorough)
-	if len(found) == 0 {
+	short := t.engine.Room.Short()
+	if short {
+		if err := t.sealWasted(ctx); err != nil {
+			return err
+		}
+	}
+	segs := t.candidates(thorough, short)
+	spare := t.engine.Room.Spare()
+	segs = slices.DeleteFunc(segs, func(info *segInfo) bool { return info.copies > spare })
+	if len(segs) == 0 {
 		return nil
+	}
+	found := map[*segInfo][]segment.Range{}
+	for _, info := range segs {
+		found[info] = nil
 	}
 	if err := t.liveRanges(ctx, found); err != nil {
 		return err
 	}
-	for info, live := range found {
-		if stop, err := p.stopped(ctx); stop {
+	for _, info := range segs {
+		if stop, err := p.Stopped(ctx); stop {
 			return err
 		}
 		began := time.Now()
-		if worth, err := info.worth(live); err != nil {
+		if packed, worth, err := info.worth(found[info]); err != nil {
 			return err
-		} else if !worth {
+		} else if !worth || packed > t.engine.Room.Spare() {
 			continue
 		}
-		if err := t.repackOne(info, live); err != nil {
+		if err := t.repackOne(info, found[info]); err != nil {
 			return err
 		}
 		worked := time.Since(began)
@@ -84,6 +111,34 @@ func (t *tree) repack(ctx context.Context, p *pass, thorough bool) error {
 		}
 	}
 	return nil
+}
+
+// sealWasted seals the open segments of which enough is dead, so that they can be
+// repacked. No more data comes to them while the device is short of room, and a
+// new one costs next to nothing afterwards.
+func (t *tree) sealWasted(ctx context.Context) error {
+	for _, l := range t.sorted() {
+		if l.openWaste() {
+			if err := l.syncAndSeal(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// openWaste reports whether enough of the line's open segment is dead, or an
+// earlier one waits to be sealed.
+func (l *line) openWaste() bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	l.space.mu.Lock()
+	defer l.space.mu.Unlock()
+	if len(l.space.full) > 0 || l.space.info == nil {
+		return len(l.space.full) > 0
+	}
+	_, worth := l.space.info.waste(false)
+	return worth
 }
 
 // liveRanges finds the ranges of the candidates that any row of the tree
@@ -106,7 +161,7 @@ func (t *tree) liveRanges(ctx context.Context, found map[*segInfo][]segment.Rang
 	defer snap.Close()
 	for _, l := range lines {
 		for _, s := range l.strataNow() {
-			err := scanTable(snap, s.ID, record.TableChunk, func(_ record.Logical, v []byte) error {
+			err := stratum.ScanTable(snap, s.ID, record.TableChunk, func(_ record.Logical, v []byte) error {
 				if stratum.IsTombstone(v) {
 					return nil
 				}
@@ -137,16 +192,16 @@ func (l *line) names(info *segInfo) bool {
 }
 
 // worth reports whether a repack would make the segment's file enough smaller,
-// and notes what it would leave.
-func (info *segInfo) worth(live []segment.Range) (bool, error) {
+// and how large, and notes what it would leave.
+func (info *segInfo) worth(live []segment.Range) (packed int64, worth bool, err error) {
 	loc := info.loc.Load()
 	packed, used, err := segment.Packed(info.id, live, loc.End)
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
 	gain := loc.Physical - packed
 	info.firm = max(0, packed-used)
-	return gain >= segment.BlockBytes && gain > loc.Physical/50, nil
+	return packed, gain >= segment.BlockBytes && gain > loc.Physical/50, nil
 }
 
 // repackOne writes the segment's live blocks to a file of the next generation
@@ -164,7 +219,7 @@ func (t *tree) repackOne(info *segInfo, live []segment.Range) error {
 		}
 		return 1
 	})
-	loc, err := t.engine.Segments.Repack(info.id, old, live)
+	loc, err := t.engine.Segments.RepackFrom(info.id, old, live, t.place.Segments, t.place.Above)
 	if err != nil {
 		return err
 	}
@@ -176,7 +231,8 @@ func (t *tree) repackOne(info *segInfo, live []segment.Range) error {
 		}
 		b := t.engine.Rows.NewBatch()
 		b.Set(t.key(record.IDKey(record.TableSegment, info.id)), loc.Append(nil))
-		if err := t.engine.Rows.Commit(b, true); err != nil {
+		b.Frees()
+		if err := t.place.Rows.Commit(b, true); err != nil {
 			return err
 		}
 		l.mu.Lock()

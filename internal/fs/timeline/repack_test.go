@@ -12,12 +12,12 @@ import (
 // do, and so does somebody who asks for all to be done.
 func TestFirmBytesStartNoRepack(t *testing.T) {
 	const physical = 64 << 20
-	tr := newTree(nil, tine.TreeID{1}, record.Tree{})
+	tr := newTree(&Engine{}, tine.TreeID{1}, record.Tree{})
 	l := tr.newLine(tine.TimelineID{2}, nil, 0)
 	info := &segInfo{id: tine.SegmentID{3}, line: l, live: physical - 40<<20}
 	info.loc.Store(&record.Segment{State: record.SegmentSealed, Physical: physical, End: physical})
 	l.space.segs = map[tine.SegmentID]*segInfo{info.id: info}
-	found := func(thorough bool) int { return len(tr.candidates(thorough)) }
+	found := func(thorough bool) int { return len(tr.candidates(thorough, false)) }
 	if found(false) != 1 {
 		t.Fatal("40 MiB that are dead start no repack")
 	}
@@ -27,6 +27,9 @@ func TestFirmBytesStartNoRepack(t *testing.T) {
 	}
 	if found(true) != 1 {
 		t.Error("who asks for all to be done has it not looked at")
+	}
+	if len(tr.candidates(false, true)) != 1 {
+		t.Error("4 MiB that have died since are not looked at on a device that is short of room")
 	}
 	info.live -= 20 << 20
 	info.firm = 20 << 20

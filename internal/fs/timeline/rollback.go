@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/step"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -18,7 +19,7 @@ func (d *Disk) Rollback(ctx context.Context, cp string, a Actor) (undo string, e
 	if err != nil {
 		return "", err
 	}
-	return undo, s.wait(ctx, d.engine)
+	return undo, s.Wait(ctx, d.engine.Room)
 }
 
 // Undo sets the head to the newest automatic checkpoint: it takes back the
@@ -35,10 +36,10 @@ func (d *Disk) Undo(ctx context.Context, a Actor) (undo string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return undo, s.wait(ctx, d.engine)
+	return undo, s.Wait(ctx, d.engine.Room)
 }
 
-func (d *Disk) rollback(target func() (*checkpoint, error), op string, a Actor) (*step, string, error) {
+func (d *Disk) rollback(target func() (*checkpoint, error), op string, a Actor) (*step.Step, string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t := d.tree
@@ -66,7 +67,7 @@ func (d *Disk) rollback(target func() (*checkpoint, error), op string, a Actor) 
 		delete(p.children, n)
 		t.topo.Unlock()
 		delete(t.lines, n.id)
-		r.finish(nil) // nothing is to be waited for
+		r.Finish(nil) // nothing is to be waited for
 		return nil, "", err
 	}
 	return s, undo, nil
@@ -76,7 +77,7 @@ func (d *Disk) rollback(target func() (*checkpoint, error), op string, a Actor) 
 // one first, and gives the old head up. It commits the record, with what also
 // adds to it when nothing can fail any more, which rests on everything that either head shows. d.mu (for
 // writing) and t.mu are held.
-func (d *Disk) exchange(r *rows, n *line, op, detail string, a Actor, also func(*rows)) (*step, string, error) {
+func (d *Disk) exchange(r *rows, n *line, op, detail string, a Actor, also func(*rows)) (*step.Step, string, error) {
 	t, old := d.tree, d.line
 	nextIno, nextCookie, err := old.nextNumbers()
 	if err != nil {
@@ -86,7 +87,7 @@ func (d *Disk) exchange(r *rows, n *line, op, detail string, a Actor, also func(
 	// for it, or the two would wait for each other.
 	n.mu.Lock()
 	err = n.raiseNumbers(nextIno, nextCookie)
-	var last *step
+	var last *step.Step
 	if n.state.touched {
 		last = n.seal()
 		n.kick()
@@ -120,10 +121,10 @@ func (d *Disk) exchange(r *rows, n *line, op, detail string, a Actor, also func(
 	t.setLog(r, d, d.entry(d.engine.now(), op, detail+", before it: "+auto.rec.Name, a))
 	n.mu.Lock()
 	n.setHead(d)
-	n.after = r.step
+	n.after = r.Step
 	n.mu.Unlock()
 	s := t.commit(r, p.last, last)
-	d.engine.janitor.wake()
+	d.engine.janitor.Wake()
 	return s, auto.rec.Name, nil
 }
 
@@ -159,7 +160,7 @@ func (l *line) raiseNumbers(ino tine.Ino, cookie uint64) error {
 func (l *line) firstCounters(r *rows) {
 	k := record.TableKey(record.TableCounters)
 	l.strata[0].Note(k)
-	r.set(record.Key(l.strata[0].ID, k, l.epoch), l.counters.Append(nil))
+	r.list.Set(record.Key(l.strata[0].ID, k, l.epoch), l.counters.Append(nil))
 	l.counters.dirty, l.counters.at = false, Found{Kind: Value, Birth: l.epoch}
 	l.state.touched, l.state.written = true, true
 	l.state.stored.Store(true)
@@ -180,10 +181,10 @@ func (d *Disk) Promote(ctx context.Context, fork *Disk, force bool, a Actor) (un
 	if err != nil {
 		return "", err
 	}
-	return undo, s.wait(ctx, d.engine)
+	return undo, s.Wait(ctx, d.engine.Room)
 }
 
-func (d *Disk) promote(fork *Disk, force bool, a Actor) (*step, string, error) {
+func (d *Disk) promote(fork *Disk, force bool, a Actor) (*step.Step, string, error) {
 	first, second := d, fork
 	if string(first.id[:]) > string(second.id[:]) {
 		first, second = second, first

@@ -9,13 +9,7 @@ import (
 )
 
 // source is one ordered run of rows that a scan merges.
-type source interface {
-	// Peek returns the key that the source stands at; false at its end.
-	Peek() (record.Logical, bool, error)
-	Value() Found
-	Next()
-	Close()
-}
+type source = stratum.Source[Found]
 
 // layerSource walks a layer.
 type layerSource struct {

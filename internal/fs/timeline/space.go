@@ -1,26 +1,13 @@
 package timeline
 
 import (
+	"cmp"
 	"context"
 
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/fs/segment"
 	"tine.dev/tine/internal/tine"
 )
-
-// tailRow is a run of an open segment's bytes that lies in a tail row.
-type tailRow struct{ off, len int64 }
-
-// tailsBelow returns the offsets of the tail rows that end at or below off.
-func (s *segInfo) tailsBelow(off int64) []int64 {
-	var offs []int64
-	for _, t := range s.tails {
-		if t.off+t.len <= off {
-			offs = append(offs, t.off)
-		}
-	}
-	return offs
-}
 
 // settle takes over into memory what a commit has made true of an open
 // segment. Only the owner's committer calls it.
@@ -29,27 +16,20 @@ func (s *segInfo) settle(end int64, h segment.Hardened, owner tine.TimelineID) {
 	if loc.State == record.SegmentSealed {
 		return
 	}
-	kept := s.tails[:0]
-	for _, t := range s.tails {
-		if t.off+t.len > h.DropTailsBelow {
-			kept = append(kept, t)
-		}
-	}
-	for _, t := range h.Tails {
-		kept = append(kept, tailRow{t.Off, int64(len(t.Bytes))})
-	}
-	s.tails = kept
+	s.tails = s.tails.After(h)
 	loc.Timeline, loc.End, loc.Synced = owner, end, h.Synced
 	s.loc.Store(&loc)
 }
 
-// appendData writes p at the end of the line's open segment. It is called
-// without line.mu, so that the copying does not hold up look-ups; the bytes
-// count for nothing until a row names them (adopt).
-func (l *line) appendData(p []byte) (*segInfo, int64, error) {
+// stage writes p at the end of the line's open segment. It is called without
+// line.mu, so that the copying does not hold up look-ups. The bytes count for
+// nothing until a row names them (adopt); by then the segment may be full, sealed, and
+// all else in it dead, so keep, 1 or 0, is added to what holds it until then (I19).
+func (l *line) stage(p []byte, keep int32) (Staged, error) {
 	e := l.tree.engine
 	if err := e.Room.Take(int64(len(p))); err != nil {
-		return nil, 0, err
+		e.janitor.Wake() // what is dead is now worth having back
+		return Staged{}, err
 	}
 	l.space.mu.Lock()
 	defer l.space.mu.Unlock()
@@ -62,7 +42,7 @@ func (l *line) appendData(p []byte) (*segInfo, int64, error) {
 		id := tine.NewID[tine.SegmentID](now)
 		w, err := e.Segments.Create(id, now)
 		if err != nil {
-			return nil, 0, err
+			return Staged{}, err
 		}
 		info := &segInfo{id: id, line: l}
 		info.loc.Store(&record.Segment{Timeline: l.id, State: record.SegmentOpen, Created: now.UnixNano()})
@@ -74,9 +54,10 @@ func (l *line) appendData(p []byte) (*segInfo, int64, error) {
 	}
 	off, err := l.space.writer.Append(p)
 	if err != nil {
-		return nil, 0, err
+		return Staged{}, err
 	}
-	return l.space.info, off, nil
+	l.space.info.staged.Add(keep)
+	return Staged{l.space.info, off, int64(len(p))}, nil
 }
 
 // adopt makes the segment one of the line's, when a row first names it.
@@ -122,13 +103,13 @@ func (s *space) takeAll() []*segInfo {
 // dropRows removes all rows of a segment, key by key: a store with many deleted
 // ranges is slow to read until it has compacted them.
 func (t *tree) dropRows(r *rows, info *segInfo) {
-	r.del(t.key(record.IDKey(record.TableSegment, info.id)))
-	r.del(t.key(record.IDKey(record.TableLive, info.id)))
+	r.list.Delete(t.key(record.IDKey(record.TableSegment, info.id)))
+	r.list.Delete(t.key(record.IDKey(record.TableLive, info.id)))
 	for _, tail := range info.tails {
-		r.del(t.key(record.OffsetKey(record.TableTail, info.id, tail.off)))
+		r.list.Delete(t.key(record.OffsetKey(record.TableTail, info.id, tail.Off)))
 	}
 	for _, p := range info.pieces {
-		r.del(t.key(record.OffsetKey(record.TablePiece, info.id, p.Off)))
+		r.list.Delete(t.key(record.OffsetKey(record.TablePiece, info.id, p.Off)))
 	}
 }
 
@@ -143,7 +124,7 @@ func (l *line) sealSegment(info *segInfo, w *segment.Writer) error {
 	loc.Timeline, loc.Created = l.id, info.loc.Load().Created
 	b := t.engine.Rows.NewBatch()
 	for _, r := range info.tails {
-		b.Delete(t.key(record.OffsetKey(record.TableTail, info.id, r.off)))
+		b.Delete(t.key(record.OffsetKey(record.TableTail, info.id, r.Off)))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,18 +133,24 @@ func (l *line) sealSegment(info *segInfo, w *segment.Writer) error {
 		return nil
 	}
 	b.Set(t.key(record.IDKey(record.TableSegment, info.id)), loc.Append(nil))
-	b.AllowLow() // it is small, and removes the tail rows
-	if err := t.engine.Rows.Commit(b, false); err != nil {
+	b.Frees() // it removes the tail rows, and lets the segment be repacked
+	if err := t.place.Rows.Commit(b, false); err != nil {
 		return err
 	}
 	info.tails = nil
 	info.loc.Store(&loc)
+	l.dropIfDead(info)
+	return nil
+}
+
+// dropIfDead has a sealed segment dropped by the next commit if nothing names it;
+// line.mu is held.
+func (l *line) dropIfDead(info *segInfo) {
 	if info.live == 0 && l.space.segs[info.id] == info {
 		l.open.touch(info.id)
-		t.todo.add(choreCommit)
+		l.tree.todo.Add(choreCommit)
 		l.changed()
 	}
-	return nil
 }
 
 // syncAndSeal makes durable all that the line shows, and seals its open segment.
@@ -174,22 +161,31 @@ func (l *line) syncAndSeal(ctx context.Context) error {
 	return l.sealWriter()
 }
 
-// sealWriter seals the line's open segment, so that its file can be closed.
+// sealWriter seals what the line has open of which all is durable, so that the
+// files can be closed.
 func (l *line) sealWriter() error {
 	return l.exclusive(func() error {
 		l.space.mu.Lock()
-		w, info := l.space.writer, l.space.info
-		pending := len(l.space.full) > 0
-		if w != nil && !pending && info.loc.Load().End == w.End() {
+		ends, left := l.space.full, []segmentEnd(nil)
+		if w := l.space.writer; w != nil && l.space.info.loc.Load().End == w.End() {
+			ends = append(ends, segmentEnd{l.space.info, w, w.End()})
 			l.space.writer, l.space.info = nil, nil
-		} else {
-			w = nil
 		}
+		l.space.full = nil
 		l.space.mu.Unlock()
-		if w == nil {
-			return nil
+		var first error
+		for _, s := range ends {
+			if s.info.loc.Load().End != s.end {
+				left = append(left, s)
+			} else if err := l.sealSegment(s.info, s.w); err != nil {
+				first = cmp.Or(first, err)
+				left = append(left, s)
+			}
 		}
-		return l.sealSegment(info, w)
+		l.space.mu.Lock()
+		l.space.full = append(left, l.space.full...)
+		l.space.mu.Unlock()
+		return first
 	})
 }
 
@@ -213,5 +209,5 @@ func (t *tree) pin(id tine.SegmentID) (*segment.Handle, error) {
 	if info == nil {
 		return nil, tine.Errorf(tine.KindCorrupt, "a row names segment %s, which does not exist", id)
 	}
-	return t.engine.Segments.Acquire(id, *info.loc.Load())
+	return t.engine.Segments.AcquireFrom(id, *info.loc.Load(), t.place.Segments)
 }

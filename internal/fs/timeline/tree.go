@@ -10,6 +10,8 @@ import (
 	"tine.dev/tine/internal/fs/crashpoint"
 	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/record"
+	"tine.dev/tine/internal/fs/rounds"
+	"tine.dev/tine/internal/fs/step"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -19,6 +21,7 @@ type tree struct {
 	engine *Engine
 	id     tine.TreeID
 	rec    record.Tree
+	place  Place                      // through which its rows are committed; known once it is loaded
 	poison atomic.Pointer[tine.Error] // see fail
 
 	mu          sync.Mutex
@@ -27,13 +30,13 @@ type tree struct {
 	aliases     map[tine.TimelineID]*line // follow with root
 	aliasesKept int                       // how many were left when they were last looked through
 	disks       []*Disk
-	last        *step // the newest record
+	last        *step.Step // the newest record
 	nextTask    uint64
 	nextLog     uint64
 	tasks       []task
 	large       map[tine.StratumID]bool // strata found too large for a filter
 	headless    map[*line]struct{}      // lines without a head: what may be absorbed or removed
-	todo        chores                  // background work that may be waiting
+	todo        rounds.Marks            // background work that may be waiting
 
 	topo    sync.RWMutex
 	version atomic.Uint64 // grows with every change of the topology
@@ -85,7 +88,7 @@ type checkpoint struct {
 
 func newTree(e *Engine, id tine.TreeID, rec record.Tree) *tree {
 	return &tree{
-		engine: e, id: id, rec: rec, lines: map[tine.TimelineID]*line{}, aliases: map[tine.TimelineID]*line{},
+		engine: e, id: id, rec: rec, place: Place{Rows: e.Rows}, lines: map[tine.TimelineID]*line{}, aliases: map[tine.TimelineID]*line{},
 		segs: map[tine.SegmentID]*segInfo{}, large: map[tine.StratumID]bool{}, headless: map[*line]struct{}{},
 	}
 }
@@ -130,19 +133,11 @@ func (l *line) adopt(child *line) {
 // change in memory (I7): a version that counts on a pin, or on its absence, is
 // durable only after the record that made it so.
 type rows struct {
-	list []rawRow
-	*step
+	list kv.Changes
+	*step.Step
 }
 
-func newRows() *rows { return &rows{step: newStep()} }
-
-func (r *rows) set(key, value []byte) { r.list = append(r.list, rawRow{key: key, value: value}) }
-func (r *rows) del(key []byte)        { r.list = append(r.list, rawRow{key: key}) }
-
-// delPrefix removes all rows whose full key starts with p.
-func (r *rows) delPrefix(p []byte) {
-	r.list = append(r.list, rawRow{key: p, until: record.PrefixEnd(p)})
-}
+func newRows() *rows { return &rows{Step: step.New()} }
 
 // hold adds n holders to a pin of the line.
 func (l *line) hold(r *rows, e tine.Epoch, n int) {
@@ -151,53 +146,53 @@ func (l *line) hold(r *rows, e tine.Epoch, n int) {
 	for range n {
 		l.pins.Add(e)
 	}
-	l.after = r.step
+	l.after = r.Step
 }
 
 // release takes one holder of a pin away; last reports that the pin is gone.
 func (l *line) release(r *rows, e tine.Epoch) (last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.after = r.step
+	l.after = r.Step
 	return l.pins.Release(e)
 }
 
 func (t *tree) setTimeline(r *rows, l *line) {
 	rec := l.timeline()
-	r.set(t.key(record.IDKey(record.TableTimeline, l.id)), rec.Append(nil))
+	r.list.Set(t.key(record.IDKey(record.TableTimeline, l.id)), rec.Append(nil))
 }
 
 func (t *tree) setCheckpoint(r *rows, c *checkpoint) {
 	c.rec.Timeline = c.line.root().id
-	r.set(t.key(record.IDKey(record.TableCheckpoint, c.id)), c.rec.Append(nil))
+	r.list.Set(t.key(record.IDKey(record.TableCheckpoint, c.id)), c.rec.Append(nil))
 }
 
 func (t *tree) setDisk(r *rows, d *Disk) {
 	d.rec.Timeline = d.line.id
-	r.set(record.Key(t.rec.Tenant, record.IDKey(record.TableDisk, d.id), 0), d.rec.Append(nil))
+	r.list.Set(record.Key(t.rec.Tenant, record.IDKey(record.TableDisk, d.id), 0), d.rec.Append(nil))
 }
 
 func (t *tree) delDisk(r *rows, d *Disk) {
-	r.del(record.Key(t.rec.Tenant, record.IDKey(record.TableDisk, d.id), 0))
+	r.list.Delete(record.Key(t.rec.Tenant, record.IDKey(record.TableDisk, d.id), 0))
 }
 
 func (t *tree) setLog(r *rows, d *Disk, e record.LogEntry) {
 	t.nextLog++
-	r.set(t.key(record.LogKey(d.id, t.nextLog)), e.Append(nil))
+	r.list.Set(t.key(record.LogKey(d.id, t.nextLog)), e.Append(nil))
 }
 
 // commit makes a record durable in the background, after the tree's records
 // before it and the given steps (I6); t.mu is held. The rows are as of now.
-func (t *tree) commit(r *rows, deps ...*step) *step {
-	r.deps = newStep(append(deps, t.last)...).deps
-	t.last = r.step
-	t.engine.flights.Go(func() { r.finish(t.apply(r)) })
-	return r.step
+func (t *tree) commit(r *rows, deps ...*step.Step) *step.Step {
+	r.After(append(deps, t.last)...)
+	t.last = r.Step
+	t.engine.flights.Go(func() { r.Finish(t.apply(r)) })
+	return r.Step
 }
 
 func (t *tree) apply(r *rows) error {
 	e := t.engine
-	if err := r.awaitDeps(); err != nil {
+	if err := r.AwaitDeps(); err != nil {
 		return err
 	}
 	for {
@@ -205,10 +200,10 @@ func (t *tree) apply(r *rows) error {
 			return err
 		}
 		b := e.Rows.NewBatch()
-		r.put(b)
-		b.AllowLow() // records are small, and some give space back
+		r.list.Apply(b)
+		b.Frees() // some give space back, the others are refused before they are made
 		e.Crash.At(crashpoint.RecordBuilt)
-		err := e.Rows.Commit(b, true)
+		err := t.place.Rows.Commit(b, true)
 		if err == nil {
 			e.Crash.At(crashpoint.RecordApplied)
 			return nil
@@ -217,12 +212,6 @@ func (t *tree) apply(r *rows) error {
 			e.fail(err)
 			return err
 		}
-	}
-}
-
-func (r *rows) put(b kv.Batch) {
-	for _, row := range r.list {
-		row.put(b)
 	}
 }
 
@@ -240,7 +229,11 @@ func (t *tree) ensure() error {
 	if t.loaded {
 		return nil
 	}
-	if err := t.load(); err != nil {
+	err := t.enter(context.Background(), false)
+	if err == nil {
+		err = t.load()
+	}
+	if err != nil {
 		t.mu.Unlock()
 		return err
 	}
@@ -257,7 +250,7 @@ func (t *tree) close(ctx context.Context) error {
 	for _, l := range t.sorted() {
 		first = cmp.Or(first, l.syncAndSeal(ctx))
 	}
-	return cmp.Or(first, last.wait(ctx, t.engine))
+	return cmp.Or(first, last.Wait(ctx, t.engine.Room))
 }
 
 // sorted returns the tree's lines in the order of their ids, which is the

@@ -298,40 +298,10 @@ func (r *Reader) Scan(from, end record.Logical, fn func(record.Logical, Found) (
 			add(stratumSource{src})
 		}
 	}
-	return merge(sources, fn)
-}
-
-// merge walks the sources in key order; of several with the same key the
-// first, which is the newest, wins.
-func merge(sources []source, fn func(record.Logical, Found) (bool, error)) error {
-	for {
-		best := -1
-		var key record.Logical
-		for i, s := range sources {
-			k, ok, err := s.Peek()
-			if err != nil {
-				return err
-			}
-			if ok && (best < 0 || k < key) {
-				best, key = i, k
-			}
-		}
-		if best < 0 {
-			return nil
-		}
-		f := sources[best].Value()
-		for _, s := range sources {
-			if k, ok, err := s.Peek(); err != nil {
-				return err
-			} else if ok && k == key {
-				s.Next()
-			}
-		}
+	return stratum.Merge(sources, func(k record.Logical, f Found) (bool, error) {
 		if f.Kind != Value {
-			continue
+			return true, nil
 		}
-		if more, err := fn(key, f); err != nil || !more {
-			return err
-		}
-	}
+		return fn(k, f)
+	})
 }

@@ -77,7 +77,7 @@ func newUsageWorld(t *testing.T) *usageWorld {
 }
 
 func (w *usageWorld) create(name string) *timeline.Disk {
-	d, err := w.e.Create(context.Background(), tine.DefaultTenant, name, record.Quota{}, timeline.Actor{}, nil, record.Counters{NextIno: 2, NextCookie: 1})
+	d, err := w.e.Create(context.Background(), tine.DefaultTenant, name, timeline.Actor{}, timeline.Origin{Counters: record.Counters{NextIno: 2, NextCookie: 1}})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -57,10 +57,33 @@ func (h *Host) CreateDisk(ctx context.Context, c Caller, name string) (DiskInfo,
 
 // CreateDiskWithin makes an empty disk with a quota.
 func (h *Host) CreateDiskWithin(ctx context.Context, c Caller, name string, q Quota) (DiskInfo, error) {
+	return h.CreateDiskIn(ctx, c, name, NewDisk{Quota: q})
+}
+
+// NewDisk says what a new disk is to be.
+type NewDisk struct {
+	Quota Quota
+	Store string // the name of the store that it lives in; "": this machine alone
+}
+
+// CreateDiskIn makes an empty disk. When it returns, its store has it too.
+func (h *Host) CreateDiskIn(ctx context.Context, c Caller, name string, n NewDisk) (DiskInfo, error) {
 	rows, counters := meta.Empty(h.owner, h.clock().UnixNano())
-	d, err := h.engine.Create(ctx, c.Tenant, name, q, actor(c), rows, counters)
+	o := timeline.Origin{Quota: n.Quota, Rows: rows, Counters: counters}
+	if n.Store != "" {
+		var err error
+		if o.Store, err = h.away.byName(n.Store); err != nil {
+			return DiskInfo{}, err
+		}
+	}
+	d, err := h.engine.Create(ctx, c.Tenant, name, actor(c), o)
 	if err != nil {
 		return DiskInfo{}, err
+	}
+	if n.Store != "" {
+		if err := h.SyncStore(ctx, c, name); err != nil {
+			return DiskInfo{}, err
+		}
 	}
 	return h.info(d)
 }

@@ -159,6 +159,21 @@ type countedRows struct {
 	c *commitCounters
 }
 
+// adoptingRows is one of a store that can read tables outside of it.
+type adoptingRows struct {
+	countedRows
+	kv.Adopter
+}
+
+// counted returns the row store with its commits counted.
+func counted(rows kv.Store, c *commitCounters) kv.Store {
+	r := countedRows{rows, c}
+	if a, ok := rows.(kv.Adopter); ok {
+		return adoptingRows{r, a}
+	}
+	return r
+}
+
 // Commit commits and counts.
 func (r countedRows) Commit(b kv.Batch, sync bool) error {
 	size, start := b.Size(), readClock()

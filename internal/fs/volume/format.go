@@ -44,10 +44,10 @@ func checkFormat(fs vfs.FS, dir string) error {
 	if !errors.Is(err, os.ErrNotExist) {
 		return tine.Errorf(tine.KindIO, "data directory %s cannot be used: %w", dir, err)
 	}
-	return makeDir(fs, dir, path)
+	return makeDir(fs, dir)
 }
 
-func makeDir(fs vfs.FS, dir, path string) error {
+func makeDir(fs vfs.FS, dir string) error {
 	fail := func(err error) error {
 		return tine.Errorf(tine.KindIO, "data directory %s cannot be made: %w", dir, err).
 			WithHint("choose a directory that can be written, with --data")
@@ -65,11 +65,20 @@ func makeDir(fs vfs.FS, dir, path string) error {
 				WithHint("choose an empty directory with --data")
 		}
 	}
-	f, err := fs.Create(path+".new", vfs.WriteCategoryUnspecified)
-	if err != nil {
+	if err := writeFile(fs, dir, formatFile, strconv.Itoa(Format)+"\n"); err != nil {
 		return fail(err)
 	}
-	_, err = f.Write([]byte(strconv.Itoa(Format) + "\n"))
+	return nil
+}
+
+// writeFile makes a small file of the data directory, whole and durable.
+func writeFile(fs vfs.FS, dir, name, text string) error {
+	path := filepath.Join(dir, name)
+	f, err := fs.Create(path+".new", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write([]byte(text))
 	if err == nil {
 		err = f.Sync()
 	}
@@ -82,10 +91,7 @@ func makeDir(fs vfs.FS, dir, path string) error {
 	if err == nil {
 		err = syncDirs(fs, dir)
 	}
-	if err != nil {
-		return fail(err)
-	}
-	return nil
+	return err
 }
 
 func syncDirs(fs vfs.FS, dir string) error {

@@ -30,11 +30,14 @@ type Options struct {
 	CommitInterval time.Duration // 0: 1 s; negative: commits only when asked
 	UndoKeep       int           // automatic checkpoints kept per disk; 0: 3
 	TrashKeep      time.Duration // how long removed disks can be brought back; 0: 24 h; negative: for ever
-	SegmentBytes   int64         // 0: 64 MiB
+	SegmentBytes   int64         // 0: 64 MiB, less on a small device
 	Manual         bool          // no background work of its own: for the simulator
 	Crash          crashpoint.Hook
 	Mutation       timeline.Mutation
 	Rows           kv.Store // nil: Pebble in Dir; for tests of the seam
+	Stores         []Store  // object stores that disks may live in
+
+	StoreCacheBytes int64 // what was read from stores may take on the device; 0: 10 GiB
 }
 
 // Host is one open data directory. It is safe for concurrent use.
@@ -53,6 +56,7 @@ type Host struct {
 	tidy   sync.WaitGroup
 	watch  watch // see Observe
 	rested rested
+	away   *stores
 
 	mu   sync.Mutex // guards hubs
 	hubs map[tine.DiskID]*hub
@@ -60,7 +64,7 @@ type Host struct {
 
 // Open opens a data directory, recovering what a crash left. Only one process
 // may have it open; the caller sees to that.
-func Open(_ context.Context, o Options) (*Host, error) {
+func Open(ctx context.Context, o Options) (*Host, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
@@ -80,29 +84,42 @@ func Open(_ context.Context, o Options) (*Host, error) {
 	if err := checkFormat(o.FS, o.Dir); err != nil {
 		return nil, err
 	}
-	rows := o.Rows
+	rows, elsewhere := o.Rows, &outside{}
 	if rows == nil {
 		var err error
-		rows, err = pebble.Open(pebble.Options{Dir: filepath.Join(o.Dir, "rows"), FS: o.FS, CacheBytes: o.CacheBytes, Logger: o.Logger})
+		rows, err = pebble.Open(pebble.Options{Dir: filepath.Join(o.Dir, "rows"), FS: o.FS, CacheBytes: o.CacheBytes, Logger: o.Logger, Tables: elsewhere})
 		if err != nil {
 			return nil, err
 		}
 	}
 	rowsOpen := time.Now()
 	space := deviceRoom(o.FS, o.Dir)
+	if o.SegmentBytes == 0 {
+		o.SegmentBytes = segmentBytes(o.FS, o.Dir)
+	}
 	if w, ok := rows.(kv.Waiter); ok {
-		space.RowsWait = w.Waiting
+		space.Waiter = w
+		if w.Room().None {
+			rows.Close()
+			return nil, errNoRoom
+		}
 	}
 	commits := &commitCounters{}
-	rows = countedRows{rows, commits}
+	rows = counted(rows, commits)
 	segs, err := segment.Open(segment.Options{FS: o.FS, Dir: filepath.Join(o.Dir, "segments"), OpenFiles: 512, Crash: o.Crash, Logger: o.Logger})
 	if err != nil {
 		rows.Close()
 		return nil, err
 	}
 	segsOpen := time.Now()
+	away, err := openStores(ctx, &o, rows, segs, elsewhere)
+	if err != nil {
+		segs.Close()
+		rows.Close()
+		return nil, err
+	}
 	engine, err := timeline.Open(timeline.Options{
-		Room: room.New(rows, space), Rows: rows, Segments: segs, Clock: o.Clock, Logger: o.Logger, Crash: o.Crash, CommitInterval: o.CommitInterval,
+		Away: away, Room: room.New(rows, space), Rows: rows, Segments: segs, Clock: o.Clock, Logger: o.Logger, Crash: o.Crash, CommitInterval: o.CommitInterval,
 		UndoKeep: o.UndoKeep, SegmentBytes: o.SegmentBytes, Manual: o.Manual, Mutation: o.Mutation, Reap: meta.Reap,
 	})
 	if err != nil {
@@ -110,9 +127,10 @@ func Open(_ context.Context, o Options) (*Host, error) {
 		rows.Close()
 		return nil, err
 	}
+	away.engine = engine
 	// Which part of a start is slow is asked when it has been slow.
 	o.Logger.Info("opened the data directory", "rows", millis(rowsOpen.Sub(began)), "segments", millis(segsOpen.Sub(rowsOpen)), "disks", millis(time.Since(segsOpen)))
-	h := &Host{engine: engine, fs: o.FS, dir: o.Dir, keep: space.KeepBytes, rows: rows, segs: segs, log: o.Logger, clock: o.Clock, owner: o.Owner, trash: o.TrashKeep,
+	h := &Host{engine: engine, away: away, fs: o.FS, dir: o.Dir, keep: space.KeepBytes, rows: rows, segs: segs, log: o.Logger, clock: o.Clock, owner: o.Owner, trash: o.TrashKeep,
 		stop: make(chan struct{}), watch: watch{commits: commits}, hubs: map[tine.DiskID]*hub{}}
 	if !o.Manual && o.TrashKeep > 0 {
 		h.tidy.Add(1)
@@ -120,6 +138,12 @@ func Open(_ context.Context, o Options) (*Host, error) {
 	}
 	return h, nil
 }
+
+// errNoRoom refuses a start on a device without any room: what was open when the
+// server last stopped cannot be recovered there, so no disk could be used, and a
+// server that is started again and again finds the room when there is some.
+var errNoRoom = tine.Errorf(tine.KindNoSpace, "no space left on the device of the data directory, not even for what the last run has left to finish").
+	WithHint("free space on the device, or make it larger, then start the server again")
 
 func millis(d time.Duration) string { return d.Round(time.Millisecond).String() }
 
@@ -129,6 +153,7 @@ func (h *Host) Close(ctx context.Context) error {
 	close(h.stop)
 	h.tidy.Wait()
 	err := h.engine.Close(ctx)
+	h.away.close(ctx)
 	if e := h.segs.Close(); err == nil {
 		err = e
 	}
@@ -157,6 +182,18 @@ func deviceRoom(fs vfs.FS, dir string) room.Options {
 		}
 		return int64(u.AvailBytes)
 	}}
+}
+
+// segmentBytes is how large segments get: on a small device no larger than what
+// there is room to copy when it is full, or no dead bytes of them could be given
+// back.
+func segmentBytes(fs vfs.FS, dir string) int64 {
+	const usual, least, share = 64 << 20, 1 << 20, 16
+	u, err := fs.GetDiskUsage(dir)
+	if err != nil || u.TotalBytes == 0 {
+		return usual
+	}
+	return int64(min(usual, max(least, u.TotalBytes/share)))
 }
 
 // unknownFree is what is reported where the file system under the data

@@ -254,8 +254,11 @@ func (h *Host) Attach(_ context.Context, c Caller, r Ref, o AttachOptions) (*Ses
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{host: h, at: a, ref: r, label: o.Label, readOnly: o.ReadOnly || a.Frozen(), flush: o.Flush, knows: o.Knows,
+	s := &Session{host: h, at: a, ref: r, label: o.Label, flush: o.Flush, knows: o.Knows,
 		files: map[*File]struct{}{}, dirs: map[*Dir]struct{}{}, ops: h.watch.join(d.ID())}
+	readOnly := o.ReadOnly || a.Frozen()
+	s.readOnly.Store(readOnly)
+	s.wrote.Store(!readOnly)
 	if a.Frozen() {
 		s.hub = &hub{}
 	} else {

@@ -103,6 +103,42 @@ func TestUnusedDisksKeepNoFilesOpen(t *testing.T) {
 	check(t, first.Detach(ctx))
 }
 
+// TestStatesKeptKeepNoFilesOpen: what a disk showed before a rollback is kept for
+// the undo, and its line may have a segment open that nobody writes any more; of
+// many only some are, and all of them can be gone back to.
+func TestStatesKeptKeepNoFilesOpen(t *testing.T) {
+	const disks, kept = 150, 64
+	fs := &countedOpens{FS: vfs.NewMem()}
+	h := open(t, volume.Options{FS: fs, CommitInterval: -1})
+	defer h.Close(ctx)
+	name := func(i int) string { return fmt.Sprintf("disk-%d", i) }
+	for i := range disks {
+		_, err := h.CreateDisk(ctx, me, name(i))
+		check(t, err)
+		_, err = h.Checkpoint(ctx, me, name(i), "empty", "", volume.WaitRunnable)
+		check(t, err)
+		s := attach(t, h, name(i))
+		write(t, s, "file", content(i))
+		_, err = h.Rollback(ctx, me, name(i), "empty")
+		check(t, err)
+		check(t, s.Detach(ctx))
+	}
+	check(t, h.ReclaimIdle(ctx))
+	if n := fs.open.Load(); n > kept {
+		t.Errorf("%d segment files are open for writing after %d rollbacks; at most %d may be", n, disks, kept)
+	}
+	for i := range disks {
+		_, err := h.Undo(ctx, me, name(i))
+		check(t, err)
+		s := attach(t, h, name(i))
+		if !bytes.Equal(read(t, s, "file"), content(i)) {
+			t.Fatalf("disk %d shows other content than before the rollback", i)
+		}
+		write(t, s, "file", content(i+1))
+		check(t, s.Detach(ctx))
+	}
+}
+
 // content is too large for a row.
 func content(i int) []byte { return bytes.Repeat(fmt.Appendf(nil, "%08d", i), 1000) }
 

@@ -19,7 +19,7 @@ func (h *Host) SetPolicy(id tine.DiskID, p Policy) error {
 	key := record.Key(tine.DefaultTenant, record.PolicyKey(id), 0)
 	if p == (Policy{}) {
 		b.Delete(key)
-		b.AllowLow() // it gives space back, if little
+		b.Frees() // it gives space back, if little
 	} else {
 		b.Set(key, p.Append(nil))
 	}

@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"tine.dev/tine/internal/fs/meta"
 	"tine.dev/tine/internal/fs/timeline"
@@ -18,7 +19,8 @@ type Session struct {
 	hub      *hub
 	ref      Ref
 	label    string
-	readOnly bool
+	readOnly atomic.Bool
+	wrote    atomic.Bool // was writable at some time: something may have to be made durable
 	flush    func(context.Context) error
 	knows    func(Node) bool
 	kept     kept
@@ -58,19 +60,32 @@ func (s *Session) Detach(ctx context.Context) error {
 		s.queue.close()
 	}
 	var err error
-	if !s.readOnly {
+	wrote := s.wrote.Load()
+	if wrote {
 		err = s.Sync(ctx)
 	}
 	s.at.Detach()
 	s.host.watch.leave(s.ops)
-	if !s.readOnly && err == nil {
+	if wrote && err == nil {
 		s.host.letRest(ctx, s.at.Disk())
 	}
 	return err
 }
 
 // ReadOnly reports whether changes are refused.
-func (s *Session) ReadOnly() bool { return s.readOnly }
+func (s *Session) ReadOnly() bool { return s.readOnly.Load() }
+
+// SetReadOnly has changes refused from now on, or no longer. One that is under
+// way is not stopped. A session of a checkpoint stays as it is.
+func (s *Session) SetReadOnly(on bool) {
+	if s.at.Frozen() {
+		return
+	}
+	if !on {
+		s.wrote.Store(true)
+	}
+	s.readOnly.Store(on)
+}
 
 // Ref returns what the session was attached to.
 func (s *Session) Ref() Ref { return s.ref }
@@ -120,7 +135,7 @@ func (s *Session) enter(gen uint32, fn func(v meta.View, gen uint32) error) erro
 
 // alter runs one operation that changes the disk, and tells the others of it.
 func (s *Session) alter(op Op, n Node, fn func(v meta.View, gen uint32) error, changes ...Invalidation) error {
-	if s.readOnly {
+	if s.readOnly.Load() {
 		return tine.ErrReadOnly
 	}
 	start := readClock()

@@ -121,15 +121,14 @@ func (c *Client) ImportTar(ctx context.Context, into ImportInto, archive io.Read
 	var out ImportDone
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	body := &kept{r: archive}
+	body := newSource(archive)
 	q := url.Values{"path": {into.Path}, "existing": {strconv.FormatBool(into.Existing)}, "checkpoint": {strconv.FormatBool(!into.NoCheckpoint)}}
 	resp, err := c.upload(ctx, http.MethodPost, q, body, "disks", into.Disk, "import-tar")
 	if err != nil {
 		return out, err
 	}
-	err = c.importLines(ctx, resp, &out, fn)
-	if err != nil && body.err != nil {
-		return out, body.err
+	if err = c.importLines(ctx, resp, &out, fn); err != nil {
+		err = body.blame(err)
 	}
 	return out, err
 }
@@ -140,7 +139,7 @@ func (c *Client) ImportTar(ctx context.Context, into ImportInto, archive io.Read
 func (c *Client) WriteFile(ctx context.Context, disk, path string, mode, uid, gid uint32, r io.Reader) (FileWritten, error) {
 	var out FileWritten
 	number := func(n uint32) []string { return []string{strconv.FormatUint(uint64(n), 10)} }
-	body := &kept{r: r}
+	body := newSource(r)
 	resp, err := c.upload(ctx, http.MethodPut, url.Values{"path": {path}, "mode": number(mode), "uid": number(uid), "gid": number(gid)}, body,
 		"disks", disk, "file")
 	if err != nil {
@@ -162,10 +161,10 @@ func (c *Client) Stat(ctx context.Context, disk, checkpoint, path string, follow
 
 // upload makes a request with a streamed body. The server is asked first
 // whether it wants it, so that a refusal is not lost behind a broken pipe.
-func (c *Client) upload(ctx context.Context, method string, query url.Values, body *kept, segments ...string) (*http.Response, error) {
-	resp, err := c.sendBody(ctx, method, query, io.NopCloser(body), http.Header{"Content-Type": {"application/octet-stream"}, "Expect": {"100-continue"}}, segments...)
-	if err != nil && body.err != nil {
-		return nil, body.err
+func (c *Client) upload(ctx context.Context, method string, query url.Values, body *source, segments ...string) (*http.Response, error) {
+	resp, err := c.sendBody(ctx, method, query, body, http.Header{"Content-Type": {"application/octet-stream"}, "Expect": {"100-continue"}}, segments...)
+	if err != nil {
+		err = body.blame(err)
 	}
 	return resp, err
 }

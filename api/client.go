@@ -162,6 +162,9 @@ func (c *Client) sendBody(ctx context.Context, method string, query url.Values, 
 	}
 	u := url.URL{Scheme: "http", Host: "tine", RawQuery: query.Encode()}
 	ctx, end := c.watch(ctx)
+	if s, ok := body.(*source); ok {
+		s.endWith(ctx)
+	}
 	req, err := http.NewRequestWithContext(ctx, method, u.Scheme+"://"+u.Host+p+"?"+u.RawQuery, body)
 	if err != nil {
 		end()

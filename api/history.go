@@ -52,6 +52,12 @@ func (c *Client) Mount(ctx context.Context, m NewMount) (Mount, error) {
 	return call[Mount](ctx, c, http.MethodPost, nil, m, "mounts")
 }
 
+// ChangeMount changes the mount on a directory while programs use it, and how it
+// comes back at the server's next start.
+func (c *Client) ChangeMount(ctx context.Context, dir string, m MountChange) (Mount, error) {
+	return call[Mount](ctx, c, http.MethodPatch, url.Values{"dir": {dir}}, m, "mounts")
+}
+
 // Unmount takes a mount away and forgets it. With force also one that is in
 // use: the programs that use it get ENOTCONN; what they have written is kept.
 func (c *Client) Unmount(ctx context.Context, dir string, force bool) error {

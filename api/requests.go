@@ -56,6 +56,15 @@ type NewMount struct {
 	Staged   bool `json:"staged,omitempty" doc:"With external, where an automounter waits at the directory: the server mounts at a directory of its own, which the answer names, and the caller shows that at dir by a bind mount within a minute"`
 }
 
+// MountChange says what is to become of a mount while it is there; what is absent
+// stays as it is.
+type MountChange struct {
+	ReadOnly  *bool `json:"read_only,omitempty" doc:"A checkpoint stays read-only. Refused while files are open for writing"`
+	AllowSUID *bool `json:"allow_suid,omitempty"`
+	AllowDev  *bool `json:"allow_dev,omitempty"`
+	NoExec    *bool `json:"no_exec,omitempty"`
+}
+
 // ImportFrom names the directory to copy into a new disk.
 type ImportFrom struct {
 	Dir string `json:"dir" doc:"A directory on the server's machine, as an absolute path"`

@@ -4,7 +4,7 @@ import "time"
 
 // Disk is a named, elastic POSIX file system.
 type Disk struct {
-	ID       string     `json:"id" doc:"The disk's identifier; it survives renames" example:"dsk_01k0000000000000000000000a"`
+	ID       string     `json:"id" doc:"The disk's identifier; it survives renames" example:"dsk_01k0000000000000000000000c"`
 	Name     string     `json:"name" example:"work"`
 	Tree     string     `json:"tree" doc:"The tree of forks that the disk belongs to"`
 	Timeline string     `json:"timeline" doc:"The line of writes that the disk's head stands on"`
@@ -21,7 +21,7 @@ type Disk struct {
 
 // Checkpoint is an immutable, named state of a disk.
 type Checkpoint struct {
-	ID      string    `json:"id" example:"cpt_01k0000000000000000000000a"`
+	ID      string    `json:"id" example:"cpt_01k0000000000000000000000c"`
 	Disk    string    `json:"disk"`
 	Name    string    `json:"name"`
 	Epoch   uint64    `json:"epoch"`
@@ -93,6 +93,9 @@ type MountOptions struct {
 	Cache      string   `json:"cache,omitempty" enum:"normal,none" doc:"none: the kernel keeps no names, attributes or pages, so it never shows what another mount has just changed; slower. Default: normal"`
 	Writeback  bool     `json:"writeback,omitempty" doc:"The kernel gathers small writes before it passes them on. The mount must have the disk for itself, and a crash can lose writes in another order than that in which they were made"`
 	AllowOther bool     `json:"allow_other,omitempty" doc:"Let other users than the server's in, as the modes of the files decide. A server of root always does; for another user /etc/fuse.conf must say user_allow_other"`
+	AllowSUID  bool     `json:"allow_suid,omitempty" doc:"Let set-user-ID programs on the disk have that right. Only root may ask for it, of a server that runs as root"`
+	AllowDev   bool     `json:"allow_dev,omitempty" doc:"Let device nodes on the disk be opened. Only root may ask for it, of a server that runs as root"`
+	NoExec     bool     `json:"no_exec,omitempty" doc:"Let no program on the disk be run"`
 	Disable    []string `json:"disable,omitempty" nullable:"false" doc:"Kernel features to do without, as an old kernel would; all is all of them"`
 }
 
@@ -102,7 +105,7 @@ type Mount struct {
 	Dir      string `json:"dir" example:"/mnt/work"`
 	ReadOnly bool   `json:"read_only"`
 	MountOptions
-	State string `json:"state" enum:"mounted,down,failed" doc:"down: unmounted from outside; failed: could not be restored at the server's start. Both are tried again at its next start"`
+	State string `json:"state" enum:"mounted,unmounting,down,failed" doc:"unmounting: taken away as was asked for, and still held by programs; it does not come back. down: unmounted from outside; failed: could not be restored at the server's start. These two are tried again at its next start"`
 	Error string `json:"error,omitempty" doc:"Why the mount failed"`
 	Own   string `json:"own,omitempty" doc:"Of a staged mount, in the answer that made it: where the server has mounted"`
 }
@@ -156,8 +159,9 @@ type ImportDone struct {
 // ImportLine is one line of an import's answer: progress, a note, the end, or
 // the error that ended it. A failed import leaves no disk behind.
 type ImportLine struct {
-	Progress *ImportProgress `json:"progress,omitempty"`
-	Note     *ImportNote     `json:"note,omitempty"`
-	Done     *ImportDone     `json:"done,omitempty"`
-	Error    *Error          `json:"error,omitempty"`
+	Checkpoint string          `json:"checkpoint,omitempty" doc:"In the first line: what a disk that is not empty was before"`
+	Progress   *ImportProgress `json:"progress,omitempty"`
+	Note       *ImportNote     `json:"note,omitempty"`
+	Done       *ImportDone     `json:"done,omitempty"`
+	Error      *Error          `json:"error,omitempty"`
 }

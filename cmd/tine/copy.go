@@ -199,6 +199,10 @@ func (c *cli) copyIn(ctx context.Context, from string, to place) error {
 	uid, gid := uint32(os.Geteuid()), uint32(os.Getegid())
 	if from == "-" {
 		n, err := client.WriteFile(ctx, to.disk, to.path, 0o644, uid, gid, reading{c.env.stdin, "standard input"})
+		if err != nil && ctx.Err() != nil {
+			return tine.Errorf(tine.KindInterrupted, "interrupted").
+				WithHint("%s is as it was before; or, if all had come already, it is what was to be copied", name)
+		}
 		if err != nil {
 			return err
 		}
@@ -243,7 +247,7 @@ func (c *cli) copyIn(ctx context.Context, from string, to place) error {
 	p.clear()
 	p.printQueued()
 	if err != nil {
-		return err
+		return c.whatIsLeft(ctx, err, to.disk, true, p)
 	}
 	totals.Skipped += done.Totals.Skipped
 	return c.copied(from, name, totals)

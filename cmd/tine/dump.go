@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/spf13/cobra"
 
+	"tine.dev/tine/internal/control/oserr"
 	"tine.dev/tine/internal/fs/fsck"
 	"tine.dev/tine/internal/fs/fsck/rowform"
 	"tine.dev/tine/internal/tine"
@@ -43,7 +44,7 @@ func (c *cli) dumpRows() *cobra.Command {
 				return &usageError{cmd.CommandPath(), "--prefix is not hexadecimal: " + prefix}
 			}
 			o.Prefix = p
-			_, rows, release, err := c.openData(data, false)
+			_, rows, release, err := c.openData(data)
 			if err != nil {
 				return err
 			}
@@ -85,7 +86,7 @@ func (c *cli) dumpSegment() *cobra.Command {
 		Long: "Read a segment file, named by its path or by the segment's identifier, verify all of it, and print its\n" +
 			"header, its runs of blocks, its damaged blocks and its footer. What can be read is printed before the\n" +
 			"error. The server may run.",
-		Example: "  tine dump segment /srv/tine/segments/0x/seg_01k0000000000000000000000x.0",
+		Example: "  tine dump segment /srv/tine/segments/0w/seg_01k0000000000000000000000w.0",
 		Args:    arguments(1, 1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			path, err := c.segmentFile(data, args[0])
@@ -110,6 +111,13 @@ func (c *cli) dumpSegment() *cobra.Command {
 func (c *cli) segmentFile(data, arg string) (string, error) {
 	var id tine.SegmentID
 	if id.Parse(arg) != nil {
+		fi, err := os.Stat(arg)
+		switch {
+		case err != nil:
+			return "", oserr.Wrap(err, "look at the segment file")
+		case !fi.Mode().IsRegular():
+			return "", tine.Errorf(tine.KindInvalid, "%s is not a file", arg).WithHint("name a file below segments/ of a data directory, or a segment by its identifier")
+		}
 		return arg, nil
 	}
 	if data == "" {
@@ -140,7 +148,7 @@ func (c *cli) dumpCommits() *cobra.Command {
 		Example: "  tine dump commits work --data /srv/tine",
 		Args:    arguments(1, 1), ValidArgsFunction: c.once(c.completeDisk),
 		RunE: func(_ *cobra.Command, args []string) error {
-			_, rows, release, err := c.openData(data, false)
+			_, rows, release, err := c.openData(data)
 			if err != nil {
 				return err
 			}

@@ -84,7 +84,7 @@ func refOf(disk, cp string) string {
 // exportNotes tells what is not in an archive, or not as it was.
 func (c *cli) exportNotes(done api.ExportDone) {
 	for _, n := range done.Notes {
-		fmt.Fprintf(c.env.stderr, "tine: %s: %s\n", printable(n.Path), n.Note)
+		fmt.Fprintf(c.env.stderr, "tine: %s: %s\n", printable(n.Path), printable(n.Note))
 	}
 	if rest := done.Skipped - int64(len(done.Notes)); rest > 0 {
 		fmt.Fprintf(c.env.stderr, "tine: and %s more of the kind\n", plural(rest, "note"))
@@ -188,10 +188,13 @@ func (c *cli) importTar(ctx context.Context, disk, path, from string) error {
 		r = f
 	}
 	p := &progress{cli: c, start: time.Now()}
-	done, err := c.client().ImportTar(ctx, api.ImportInto{Disk: disk, Path: path}, reading{r, from}, p.line)
+	client := c.client()
+	_, err := client.Disk(ctx, disk)
+	existed := err == nil
+	done, err := client.ImportTar(ctx, api.ImportInto{Disk: disk, Path: path}, reading{r, from}, p.line)
 	p.clear()
 	if err != nil {
-		return err
+		return c.whatIsLeft(ctx, err, disk, existed, p)
 	}
 	return c.print(done, func() {
 		c.say("imported %s into %s: %s", from, done.Disk.Name, summary(done.Totals))

@@ -10,6 +10,7 @@ import (
 
 	"tine.dev/tine/api"
 	"tine.dev/tine/internal/control/oserr"
+	"tine.dev/tine/internal/tine"
 )
 
 // importDir creates a disk from a directory and shows how it goes.
@@ -22,11 +23,41 @@ func (c *cli) importDir(ctx context.Context, name, dir string) error {
 	done, err := c.client().ImportDisk(ctx, name, abs, p.line)
 	p.clear()
 	if err != nil {
-		return err
+		return c.whatIsLeft(ctx, err, name, false, p)
 	}
 	return c.print(done, func() {
 		c.say("created the disk %s from %s: %s", done.Disk.Name, abs, summary(done.Totals))
 	})
+}
+
+// whatIsLeft says of an import that the user has interrupted what it has left
+// behind. The request is gone with its answer, so the server is asked: it may have
+// been done already, and what is done is not undone.
+func (c *cli) whatIsLeft(ctx context.Context, err error, disk string, existed bool, p *progress) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	interrupted := tine.Errorf(tine.KindInterrupted, "interrupted")
+	switch {
+	case existed && p.checkpoint != "":
+		return interrupted.WithHint("what was unpacked stays; `tine rollback %s %s` takes it back", disk, p.checkpoint)
+	case existed:
+		return interrupted.WithHint("what was unpacked stays in the disk %s", disk)
+	}
+	ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	for tries := 0; ; tries++ {
+		_, derr := c.client().Disk(ask, disk)
+		switch {
+		case derr == nil:
+			return interrupted.WithHint("that was too late: the disk %s is complete; `tine disk rm %s` removes it", disk, disk)
+		case !kindIs(derr, tine.KindNotFound):
+			return interrupted.WithHint("`tine disk show %s` says whether it was too late: then the disk is complete, else there is none", disk)
+		case tries == 2:
+			return interrupted.WithHint("no disk %s is left", disk)
+		}
+		time.Sleep(150 * time.Millisecond) // the server may be about to give the disk its name
+	}
 }
 
 // progress shows an import's progress on a terminal, on one line that is
@@ -35,6 +66,8 @@ type progress struct {
 	cli   *cli
 	start time.Time
 	shown bool
+	// checkpoint is what the disk was before, once the server has told.
+	checkpoint string
 
 	mu     sync.Mutex
 	queued []api.ImportNote // of another goroutine, for printQueued
@@ -64,9 +97,12 @@ func (p *progress) bytes(n int64) {
 }
 
 func (p *progress) line(l api.ImportLine) {
+	if l.Checkpoint != "" {
+		p.checkpoint = l.Checkpoint
+	}
 	if l.Note != nil {
 		p.clear()
-		fmt.Fprintf(p.cli.env.stderr, "tine: %s: %s\n", l.Note.Path, l.Note.Note)
+		fmt.Fprintf(p.cli.env.stderr, "tine: %s: %s\n", printable(l.Note.Path), printable(l.Note.Note))
 	}
 	if l.Progress != nil && p.cli.env.terminal {
 		rate := float64(l.Progress.Bytes) / max(time.Since(p.start).Seconds(), 0.001)

@@ -24,7 +24,7 @@ func main() {
 	// The first signal asks to stop; after it the default is back, so that a
 	// second one ends the process at once.
 	context.AfterFunc(ctx, stop)
-	if filepath.Base(os.Args[0]) == mountHelperName {
+	if name := filepath.Base(os.Args[0]); name == mountHelperName || name == remountHelperName {
 		os.Exit(mountHelper(ctx, realEnvironment(), os.Args[1:]))
 	}
 	os.Exit(run(ctx, realEnvironment(), os.Args[1:]))

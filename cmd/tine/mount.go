@@ -20,7 +20,10 @@ func (c *cli) mountCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "mount DISK[@CHECKPOINT] DIR", Short: "Show a disk or checkpoint in a directory",
 		Long: "Mount a disk, or read-only a checkpoint of it, on an existing directory. The mount is\n" +
-			"recorded: it comes back whenever the server starts, until `tine umount`.",
+			"recorded: it comes back whenever the server starts, until `tine umount`.\n\n" +
+			"Set-user-ID programs and device nodes on a disk do not work, unless root has allowed them.\n" +
+			"`mount -o remount,ro DIR` and rw, noexec and the like change a mount while it is there, if the\n" +
+			"server runs as root and mount(8) knows tine.",
 		Example: "  tine mount work /mnt/work\n  tine mount work@before /mnt/before\n  tine mount --read-only work /mnt/look\n" +
 			"  tine mount --cache none work /mnt/shared",
 		Args: arguments(2, 2), ValidArgsFunction: c.refThenDir,
@@ -42,6 +45,9 @@ func (c *cli) mountCommand() *cobra.Command {
 	f.StringVar(&n.Cache, "cache", api.CacheNormal, "normal, or none: keep nothing in the kernel, for disks that many mounts write")
 	f.BoolVar(&n.Writeback, "writeback", false, "let the kernel gather small writes; the mount must have the disk for itself")
 	f.BoolVar(&n.AllowOther, "allow-other", false, "let other users in, if the server is not root's and /etc/fuse.conf permits it")
+	f.BoolVar(&n.AllowSUID, "allow-suid", false, "let set-user-ID programs on it have that right: root only, for content that you trust")
+	f.BoolVar(&n.AllowDev, "allow-dev", false, "let device nodes on it work: root only, for content that you trust")
+	f.BoolVar(&n.NoExec, "no-exec", false, "let no program on it be run")
 	f.StringSliceVar(&n.Disable, "disable", nil, "do without these kernel features, as an old kernel would (`FEATURE,...`; all)")
 	return cmd
 }
@@ -132,6 +138,14 @@ func mountMode(m api.Mount) string {
 	if m.ReadOnly {
 		words[0] = "ro"
 	}
+	for _, o := range []struct {
+		on   bool
+		word string
+	}{{m.AllowSUID, "suid"}, {m.AllowDev, "dev"}, {m.NoExec, "noexec"}} {
+		if o.on {
+			words = append(words, o.word)
+		}
+	}
 	if m.Cache == api.CacheNone {
 		words = append(words, "cache=none")
 	}
@@ -149,8 +163,11 @@ func mountMode(m api.Mount) string {
 
 func (c *cli) syncCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "sync DISK", Short: "Make durable all that has reached the server", Example: "  tine sync work",
-		Args: arguments(1, 1), ValidArgsFunction: c.once(c.completeDisk),
+		Use: "sync DISK", Short: "Make durable all that has reached the server",
+		Long: "Make durable all that has reached the server for the disk, as fsync of any of its files does. Pages that\n" +
+			"programs have mapped and changed, or that a mount with --writeback still holds, reach it by sync(1).",
+		Example: "  tine sync work",
+		Args:    arguments(1, 1), ValidArgsFunction: c.once(c.completeDisk),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := c.client().SyncDisk(cmd.Context(), args[0]); err != nil {
 				return err

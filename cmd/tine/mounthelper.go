@@ -14,12 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tine.dev/tine/api"
+	"tine.dev/tine/internal/control/keeper"
+	"tine.dev/tine/internal/control/oserr"
 	"tine.dev/tine/internal/tine"
 )
 
-// mountHelperName is what mount(8) calls for `mount -t tine` and for lines of
-// fstab with the type tine: a symbolic link to this program, in /sbin.
-const mountHelperName = "mount.tine"
+// What mount(8) calls, by the type of the file system: symbolic links to this
+// program, in /sbin. A remount that names only the directory goes by the type that
+// the kernel's table has.
+const (
+	mountHelperName   = "mount.tine"      // mount -t tine, and lines of fstab with the type tine
+	remountHelperName = "mount.fuse.tine" // mount -o remount DIR
+)
 
 // The exit codes of mount(8).
 const (
@@ -36,24 +42,26 @@ const helperWait = 80 * time.Second
 type mountRequest struct {
 	spec, dir string
 	socket    string
+	remount   bool
 	readOnly  bool
+	writable  bool // rw is named; without it and ro a remount leaves that as it is
+	suid, dev bool
+	noExec    bool
 	fake      bool // do all but mount
 	sloppy    bool // leave out options that are not known
 	verbose   bool
 }
 
-const mountHelperUsage = "usage: mount -t tine DISK[@CHECKPOINT] DIR [-o ro,socket=PATH,...]"
+const mountHelperUsage = "usage: mount -t tine DISK[@CHECKPOINT] DIR [-o ro,remount,socket=PATH,...]"
 
 // mountHelper is the program called as mount.tine. It returns an exit code of
 // mount(8).
 func mountHelper(ctx context.Context, env environment, args []string) int {
 	complain := func(err error) {
-		fmt.Fprintf(env.stderr, "mount.tine: %s\n", strings.TrimSpace(err.Error()))
-		var e *api.Error
-		if errors.As(err, &e) && e.Hint != "" {
-			fmt.Fprintf(env.stderr, "      %s\n", e.Hint)
-		} else if hint := tine.HintOf(err); hint != "" {
-			fmt.Fprintf(env.stderr, "      %s\n", hint)
+		e := describe(err)
+		fmt.Fprintf(env.stderr, "mount.tine: %s\n", indented(strings.TrimSpace(e.Message)))
+		if e.Hint != "" {
+			fmt.Fprintf(env.stderr, "      %s\n", indented(e.Hint))
 		}
 	}
 	r, err := parseMount(args)
@@ -85,11 +93,15 @@ func (c *cli) helpMount(ctx context.Context, r mountRequest) error {
 	if err := c.awaitServer(ctx, client); err != nil {
 		return err
 	}
+	if r.remount {
+		return helpRemount(ctx, client, r)
+	}
 	waits, err := waitedFor(r.dir)
 	if err != nil {
 		return err
 	}
-	m, err := client.Mount(ctx, api.NewMount{Ref: r.spec, Dir: r.dir, ReadOnly: r.readOnly, External: true, Staged: waits})
+	m, err := client.Mount(ctx, api.NewMount{Ref: r.spec, Dir: r.dir, ReadOnly: r.readOnly, External: true, Staged: waits,
+		MountOptions: api.MountOptions{AllowSUID: r.suid, AllowDev: r.dev, NoExec: r.noExec}})
 	if kindIs(err, tine.KindBusy) && mountedThere(ctx, client, r) {
 		return nil // the server has brought it back itself
 	}
@@ -104,16 +116,53 @@ func (c *cli) helpMount(ctx context.Context, r mountRequest) error {
 	return nil
 }
 
+// helpRemount asks the server to change what is mounted; of the disk's name
+// nothing depends, as for any other file system. The server changes the file
+// system and its own mount of it. The one that the caller sees may be another: an
+// automounter's, or one in another mount namespace.
+func helpRemount(ctx context.Context, client *api.Client, r mountRequest) error {
+	if real, err := filepath.EvalSymlinks(r.dir); err == nil {
+		r.dir = real
+	}
+	there, err := keeper.IsTineMount(r.dir)
+	if err != nil {
+		return err
+	}
+	if !there {
+		return tine.Errorf(tine.KindNotFound, "no tine disk is mounted on %s", r.dir)
+	}
+	change := api.MountChange{AllowSUID: &r.suid, AllowDev: &r.dev, NoExec: &r.noExec}
+	if r.readOnly || r.writable {
+		change.ReadOnly = &r.readOnly
+	}
+	m, err := client.ChangeMount(ctx, r.dir, change)
+	if err != nil {
+		return err
+	}
+	flags := uintptr(unix.MS_REMOUNT | unix.MS_BIND | unix.MS_NOATIME)
+	for _, f := range []struct {
+		set  bool
+		flag uintptr
+	}{{m.ReadOnly, unix.MS_RDONLY}, {!m.AllowSUID, unix.MS_NOSUID}, {!m.AllowDev, unix.MS_NODEV}, {m.NoExec, unix.MS_NOEXEC}} {
+		if f.set {
+			flags |= f.flag
+		}
+	}
+	return oserr.Wrap(unix.Mount("", r.dir, "", flags, ""), "change what is mounted on %s", r.dir)
+}
+
 func kindIs(err error, k tine.ErrorKind) bool {
 	var e *api.Error
 	return errors.As(err, &e) && e.Kind == k.String()
 }
 
-// mountedThere reports whether just what is asked for is mounted already.
+// mountedThere reports whether just what is asked for is mounted already, and
+// permits no more.
 func mountedThere(ctx context.Context, client *api.Client, r mountRequest) bool {
 	ms, err := client.Mounts(ctx)
 	return err == nil && slices.ContainsFunc(ms, func(m api.Mount) bool {
-		return m.Ref == r.spec && m.Dir == r.dir && m.State == "mounted" && (m.ReadOnly || !r.readOnly)
+		return m.Ref == r.spec && m.Dir == r.dir && m.State == "mounted" && (m.ReadOnly || !r.readOnly) &&
+			(r.suid || !m.AllowSUID) && (r.dev || !m.AllowDev) && (m.NoExec || !r.noExec)
 	})
 }
 
@@ -158,9 +207,8 @@ func waitedFor(dir string) (bool, error) {
 var octal = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // ignoredOptions are what mount(8) and fstab say to others, or what holds
-// anyway: a disk keeps no times of access, and is nosuid and nodev.
-var ignoredOptions = []string{"defaults", "rw", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "nosuid", "nodev", "exec",
-	"async", "noatime", "relatime", "norelatime", "nodiratime", "diratime", "lazytime", "nolazytime", "nostrictatime", "silent", "loud", "noiversion", "nomand"}
+// anyway: a disk keeps no times of access.
+var ignoredOptions = []string{"defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "async", "noatime", "relatime", "norelatime", "nodiratime", "diratime", "lazytime", "nolazytime", "nostrictatime", "silent", "loud", "noiversion", "nomand"}
 
 // parseMount reads SPEC DIR [-sfnvrw] [-o OPTIONS] [-t TYPE].
 func parseMount(args []string) (r mountRequest, err error) {
@@ -196,9 +244,9 @@ func parseMount(args []string) (r mountRequest, err error) {
 				r.fake = true
 			case 'v':
 				r.verbose = true
-			case 'r':
-				r.readOnly = true
-			case 'n', 'w':
+			case 'r', 'w':
+				r.readOnly, r.writable = flag == 'r', flag == 'w'
+			case 'n':
 			default:
 				return bad("there is no option -%c", flag)
 			}
@@ -220,22 +268,52 @@ func parseMount(args []string) (r mountRequest, err error) {
 	return r, r.apply(options)
 }
 
-// apply reads the options of -o.
+// tableOptions are FUSE's own, which mount(8) takes from the kernel's table and
+// adds to what is asked for when a remount names only the directory.
+var tableOptions = []string{"user_id", "group_id", "default_permissions", "allow_other", "max_read", "blksize"}
+
+// apply reads the options of -o; of ro and rw, and of exec and noexec, the last
+// counts.
+//
+// suid and dev must be asked for, for what is on a disk is not the machine's own.
+// mount(8) does not pass these two words on: for most file systems they are so
+// anyway. What it does pass on is what it does not know, so there are allow_suid
+// and allow_dev. It puts what it knows first, so of nosuid and allow_suid the order
+// says nothing: nosuid counts. In options that come from the table, though, it is
+// the other way round: what is not denied there is so, and what is asked for was
+// not in the table before.
 func (r *mountRequest) apply(options []string) error {
+	var suid, noSUID, dev, noDev, table bool
 	for _, o := range options {
 		name, value, _ := strings.Cut(o, "=")
 		switch {
 		case o == "" || slices.Contains(ignoredOptions, o) || strings.HasPrefix(name, "x-") || strings.HasPrefix(name, "X-") || name == "comment":
-		case o == "ro":
-			r.readOnly = true
+		case o == "ro", o == "rw":
+			r.readOnly, r.writable = o == "ro", o == "rw"
+		case o == "suid", o == "allow_suid":
+			suid = true
+		case o == "dev", o == "allow_dev":
+			dev = true
+		case o == "nosuid":
+			noSUID = true
+		case o == "nodev":
+			noDev = true
+		case o == "exec", o == "noexec":
+			r.noExec = o == "noexec"
 		case name == "socket" && filepath.IsAbs(value):
 			r.socket = value
 		case o == "remount":
-			return tine.Errorf(tine.KindInvalid, "a mount cannot be changed while it is there").WithHint("unmount it, then mount it again")
+			r.remount = true
+		case slices.Contains(tableOptions, name) && slices.Contains(options, "remount"):
+			table = true
 		case !r.sloppy:
 			return tine.Errorf(tine.KindInvalid, "the mount option %q is not supported", o).
-				WithHint("those that are: ro, rw, socket=/ABSOLUTE/PATH, and what fstab and systemd add; every mount is nosuid,nodev")
+				WithHint("those that are: ro, rw, remount, noexec, allow_suid, allow_dev, socket=/ABSOLUTE/PATH, and what fstab and systemd add; unless allowed, a mount is nosuid,nodev")
 		}
+	}
+	r.suid, r.dev = suid && !noSUID, dev && !noDev
+	if table {
+		r.suid, r.dev = suid || !noSUID, dev || !noDev
 	}
 	return nil
 }

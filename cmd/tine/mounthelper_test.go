@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -26,16 +27,27 @@ func TestParseMount(t *testing.T) {
 		want mountRequest
 		bad  string
 	}{
-		{"work /m -o rw", mountRequest{spec: "work", dir: "/m"}, ""},
+		{"work /m -o rw", mountRequest{spec: "work", dir: "/m", writable: true}, ""},
 		{"tine:work@cp /m -v -o ro,x-systemd.automount,noatime,socket=/s", mountRequest{spec: "work@cp", dir: "/m", readOnly: true, socket: "/s", verbose: true}, ""},
 		{"work /m/../n -sfn -t tine -oro,odd", mountRequest{spec: "work", dir: "/n", readOnly: true, sloppy: true, fake: true}, ""},
 		{"work /m -r", mountRequest{spec: "work", dir: "/m", readOnly: true}, ""},
 		{"work", mountRequest{}, "a disk and a directory"},
 		{"work /m /n", mountRequest{}, "a disk and a directory"},
 		{"/work /m", mountRequest{}, "tine:DISK"},
-		{"work /m -o suid", mountRequest{}, `"suid" is not supported`},
-		{"work /m -o noexec", mountRequest{}, `"noexec" is not supported`},
-		{"work /m -o remount,ro", mountRequest{}, "cannot be changed"},
+		{"work /m -w -o suid,exec", mountRequest{spec: "work", dir: "/m", writable: true, suid: true}, ""},
+		{"work /m -o rw,noexec,allow_dev,user,lazytime", mountRequest{spec: "work", dir: "/m", writable: true, dev: true, noExec: true}, ""},
+		// mount(8) says what it knows first, whatever the order was.
+		{"work /m -o rw,nosuid,nodev,allow_suid,allow_dev", mountRequest{spec: "work", dir: "/m", writable: true}, ""},
+		{"work /m -o remount,ro", mountRequest{spec: "work", dir: "/m", remount: true, readOnly: true}, ""},
+		{"work /m -o remount,noexec,exec", mountRequest{spec: "work", dir: "/m", remount: true}, ""},
+		// What it makes of a remount that names only the directory: the kernel's table, and what is asked for.
+		{"tine:work /m -o ro,nosuid,nodev,noatime,remount,user_id=0,group_id=0,default_permissions,allow_other,max_read=1048576",
+			mountRequest{spec: "work", dir: "/m", remount: true, readOnly: true}, ""},
+		{"tine:work /m -o rw,nodev,noatime,remount,noexec,user_id=0,group_id=0",
+			mountRequest{spec: "work", dir: "/m", remount: true, writable: true, suid: true, noExec: true}, ""},
+		{"tine:work /m -o rw,nosuid,nodev,remount,user_id=0,allow_suid", mountRequest{spec: "work", dir: "/m", remount: true, writable: true, suid: true}, ""},
+		{"work /m -o user_id=0", mountRequest{}, `"user_id=0" is not supported`},
+		{"work /m -o strictatime", mountRequest{}, `"strictatime" is not supported`},
 		{"work /m -o socket=s", mountRequest{}, "socket=s"},
 		{"work /m -N x", mountRequest{}, "namespace"},
 		{"work /m -q", mountRequest{}, "-q"},
@@ -104,7 +116,7 @@ func TestMountHelper(t *testing.T) {
 	w.helper(mountFailed, `no server listens`, "work", mnt)
 	p := w.spawn()
 	w.steps([]step{{"disk create work", 0, `work`, ""}})
-	w.helper(mountUsage, `not supported\n.*nosuid`, "work", mnt, "-o", "rw,suid")
+	w.helper(mountUsage, `not supported\n.*nosuid`, "work", mnt, "-o", "rw,odd")
 	w.helper(mountFailed, `no disk "none"`, "none", mnt, "-o", "rw")
 	w.helper(mountFailed, `does not exist`, "work", mnt+"/none", "-o", "rw")
 	w.helper(mountOK, "", "work", mnt, "-f")
@@ -146,6 +158,7 @@ func TestMountHelper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	b = regexp.MustCompile(`,\s*"checksum": "[^"]*"`).ReplaceAll(b, nil) // as whoever changes it by hand must
 	other := strings.ReplaceAll(string(b), strings.TrimSpace(string(boot)), "another start")
 	if other == string(b) {
 		t.Fatalf("the record does not name the start of the machine: %s", b)
@@ -186,6 +199,69 @@ func TestMountedAgainAtOnce(t *testing.T) {
 	}
 }
 
+// TestRemount changes mounts as mount(8) has it done, by root: of what `tine mount`
+// has made and of its own. The next server shows them so.
+func TestRemount(t *testing.T) {
+	w, mnt := newKernelWorld(t)
+	if os.Geteuid() != 0 {
+		t.Skip("only root can change a mount")
+	}
+	p := w.spawn()
+	w.helper(mountFailed, `no tine disk is mounted on`, "work", mnt, "-o", "remount,ro")
+	w.steps([]step{{"disk create work", 0, `work`, ""}, {"mount --read-only work DIR/mnt", 0, `mounted`, ""}})
+	table := func(mode string) {
+		t.Helper()
+		w.steps([]step{{"mounts", 0, `work +\S+/mnt +` + mode + ` +mounted\n$`, ""}})
+	}
+	flags := func(want int64) {
+		t.Helper()
+		var st unix.Statfs_t
+		if err := unix.Statfs(mnt, &st); err != nil {
+			t.Fatal(err)
+		}
+		if got := st.Flags & (unix.ST_RDONLY | unix.ST_NOSUID | unix.ST_NODEV | unix.ST_NOEXEC); got != want {
+			t.Errorf("the kernel has the flags %#x, want %#x", got, want)
+		}
+	}
+	w.helper(mountOK, "", "tine:work", mnt, "-o", "remount,rw")
+	table("rw")
+	writeSynced(t, filepath.Join(mnt, "kept"), "one")
+	f, err := os.OpenFile(filepath.Join(mnt, "kept"), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.helper(mountFailed, `open for writing.*\n.*fuser`, "work", mnt, "-o", "remount,ro")
+	table("rw")
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(w.dir, "link")
+	if err := os.Symlink(mnt, link); err != nil {
+		t.Fatal(err)
+	}
+	w.helper(mountOK, "", "tine:work", link, "-o", "ro,remount,noexec,allow_dev")
+	table("ro,dev,noexec")
+	flags(unix.ST_RDONLY | unix.ST_NOSUID | unix.ST_NOEXEC)
+	w.await("remount")
+	_ = p.end(syscall.SIGKILL)
+	p = w.spawn()
+	table("ro,dev,noexec")
+	flags(unix.ST_RDONLY | unix.ST_NOSUID | unix.ST_NOEXEC)
+	expect(t, filepath.Join(mnt, "kept"), "one")
+	// Neither ro nor rw is named: that stays.
+	w.helper(mountOK, "", "work", mnt, "-o", "remount,suid")
+	table("ro,suid")
+	w.steps([]step{{"umount DIR/mnt", 0, `unmounted`, ""}, {"checkpoint create work cp", 0, `cp`, ""}})
+
+	w.helper(mountOK, "", "work@cp", mnt, "-o", "rw,allow_suid")
+	w.helper(mountFailed, `checkpoint, which never changes\n.*tine fork work@cp`, "work@cp", mnt, "-o", "remount,rw")
+	w.helper(mountOK, "", "work@cp", mnt, "-o", "remount,noexec")
+	flags(unix.ST_RDONLY | unix.ST_NOSUID | unix.ST_NODEV | unix.ST_NOEXEC)
+	if err := p.end(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestMountCommand has mount(8) itself find the helper, in a mount namespace
 // whose /sbin has it.
 func TestMountCommand(t *testing.T) {
@@ -201,23 +277,43 @@ func TestMountCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(os.Args[0], filepath.Join(w.dir, "sbin", mountHelperName)); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{mountHelperName, remountHelperName} {
+		if err := os.Symlink(os.Args[0], filepath.Join(w.dir, "sbin", name)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	script := `sbin=$(realpath /sbin) && mount -t overlay overlay -o "lowerdir=$1/sbin:$sbin" "$sbin" || exit 99
-mount -t tine work "$2" -o rw,noatime`
-	cmd := exec.Command(unshare, "--mount", "sh", "-c", script, "sh", w.dir, mnt)
-	cmd.Env = append(os.Environ(), "TINE_TEST_RUN=1", "TINE_SOCKET="+w.cfg.Socket)
-	out, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 99 {
-		t.Skipf("no overlay can be mounted here: %s", out)
+	run := func(script string) string {
+		t.Helper()
+		script = `sbin=$(realpath /sbin) && mount -t overlay overlay -o "lowerdir=$1/sbin:$sbin" "$sbin" || exit 99
+` + script
+		cmd := exec.Command(unshare, "--mount", "sh", "-ec", script, "sh", w.dir, mnt)
+		cmd.Env = append(os.Environ(), "TINE_TEST_RUN=1", "TINE_SOCKET="+w.cfg.Socket)
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		if errors.As(err, &exit) && exit.ExitCode() == 99 {
+			t.Skipf("no overlay can be mounted here: %s", out)
+		}
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
 	}
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	run(`mount -t tine work "$2" -o rw,noatime`)
 	writeSynced(t, filepath.Join(mnt, "kept"), "one")
-	w.steps([]step{{"mounts", 0, `work +\S+/mnt +rw +mounted\n$`, ""}, {"umount DIR/mnt", 0, `unmounted`, ""}})
+	w.steps([]step{{"mounts", 0, `work +\S+/mnt +rw +mounted\n$`, ""}})
+
+	// A namespace that has a copy of the mount, and now the helper by its other name.
+	shown := run(`mount -o remount,ro "$2"
+if echo x 2>/dev/null > "$2/file"; then exit 1; fi
+grep " $2 " /proc/mounts
+mount -o remount,rw,noexec,allow_dev "$2"
+echo after > "$2/file"
+grep " $2 " /proc/mounts`)
+	if !regexp.MustCompile(`^\S+ \S+ fuse.tine ro,nosuid,nodev,noatime,.*\n\S+ \S+ fuse.tine rw,nosuid,noexec,noatime,.*\n$`).MatchString(shown) {
+		t.Errorf("where the mount was changed the kernel shows %q", shown)
+	}
+	expect(t, filepath.Join(mnt, "file"), "after\n")
+	w.steps([]step{{"mounts", 0, `work +\S+/mnt +rw,dev,noexec +mounted\n$`, ""}, {"umount DIR/mnt", 0, `unmounted`, ""}})
 	if err := p.end(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

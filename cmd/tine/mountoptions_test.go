@@ -15,10 +15,10 @@ func TestMountOptions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const table = `work +\S+/m +rw,cache=none,allow_other +mounted\nwork +\S+/n +ro,writeback,without acl locks +mounted\nwork +\S+/p +rw +mounted\n`
+	const table = `work +\S+/m +rw,noexec,cache=none,allow_other +mounted\nwork +\S+/n +ro,writeback,without acl locks +mounted\nwork +\S+/p +rw +mounted\n`
 	w.steps([]step{
 		{"disk create work", 0, `work`, ""},
-		{"mount --cache none --allow-other work DIR/m", 0, `mounted`, ""},
+		{"mount --cache none --allow-other --no-exec work DIR/m", 0, `mounted`, ""},
 		{"mount --writeback --read-only --disable acl,locks work DIR/n", 0, `mounted`, ""},
 		{"mount --cache normal work DIR/p", 0, `mounted`, ""},
 		{"mounts", 0, table, ""},
@@ -29,5 +29,25 @@ func TestMountOptions(t *testing.T) {
 	w.steps([]step{
 		{"mounts", 0, table, ""},
 		{"mounts --json", 0, `"cache": *"none"`, ""},
+	})
+}
+
+// TestTrustedMounts: what lets a disk's content bring rights along is for root.
+func TestTrustedMounts(t *testing.T) {
+	w := newWorld(t)
+	if err := os.Mkdir(filepath.Join(w.dir, "m"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w.steps([]step{{"disk create work", 0, `work`, ""}})
+	if os.Geteuid() != 0 {
+		for _, flag := range []string{"--allow-suid", "--allow-dev"} {
+			w.steps([]step{{"mount " + flag + " work DIR/m", exitDenied, "", `only root`}})
+		}
+		return
+	}
+	w.steps([]step{
+		{"mount --allow-suid --allow-dev work DIR/m", 0, `mounted`, ""},
+		{"mounts", 0, `work +\S+/m +rw,suid,dev +mounted\n$`, ""},
+		{"mounts --json", 0, `"allow_suid": true`, ""},
 	})
 }

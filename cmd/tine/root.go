@@ -102,6 +102,8 @@ func (c *cli) root() *cobra.Command {
 	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp})
 	root.SetHelpCommandGroupID("server")
 	root.CompletionOptions.DisableDefaultCmd = true
+	// A command that only holds others is of no use by itself.
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 	return root
 }
 

@@ -53,6 +53,7 @@ func (c *cli) serveCommand() *cobra.Command {
 		}
 		values[s.Name] = cmd.Flags().String(s.Name, "", s.Help)
 	}
+	cmd.Flags().Lookup("data").DefValue = config.DefaultData(c.env.getenv, c.env.uid) // for the help; config.Load knows it too
 	must(cmd.MarkFlagDirname("data"))
 	must(cmd.MarkFlagFilename("config", "toml"))
 	return cmd
@@ -109,6 +110,9 @@ func (c *cli) doctorCommand() *cobra.Command {
 	var data string
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Find out what this machine can do, and what to do where it cannot",
+		Long: "Find out what this machine can do, and what to do where it cannot. Each finding comes from trying: a disk\n" +
+			"is mounted and taken away, a file is written and removed. Nothing else is changed.\n\n" +
+			"A `warn` is worth knowing. Only a `fail` keeps a server from working, and makes the exit code 1.",
 		Example: "  tine doctor\n  tine doctor --json", Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if data == "" {

@@ -56,6 +56,11 @@ func (a *attached) Unmount(ctx context.Context) error {
 	return err
 }
 
+func (a *attached) Remount(_ context.Context, r keeper.Record) error {
+	a.session.SetReadOnly(r.ReadOnly)
+	return nil
+}
+
 func (a *attached) ForceUnmount(ctx context.Context) error { return a.Unmount(ctx) }
 func (a *attached) Done() <-chan struct{}                  { return a.done }
 func (a *attached) Shown() bool                            { return true }

@@ -41,7 +41,8 @@ func (r release) tarball(b build) (string, []byte, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	es = append(es, entry{name: name + "/tine", mode: 0o755, content: b.program}, entry{name: name + "/mount.tine", link: "tine"})
+	es = append(es, entry{name: name + "/tine", mode: 0o755, content: b.program}, entry{name: name + "/mount.tine", link: "tine"},
+		entry{name: name + "/mount.fuse.tine", link: "tine"})
 	content, err := tarGz(es, "", b.when)
 	return name + ".tar.gz", content, err
 }
@@ -94,6 +95,7 @@ func (r release) debianData(b build) ([]entry, error) {
 	return append(es,
 		entry{name: "usr/bin/tine", mode: 0o755, content: b.program},
 		entry{name: "usr/sbin/mount.tine", link: "../bin/tine"},
+		entry{name: "usr/sbin/mount.fuse.tine", link: "../bin/tine"}, // for a remount, by the type in the kernel's table
 		entry{name: doc + "copyright", mode: 0o644, content: append([]byte("tine is distributed under the Apache License 2.0:\n\n"), license.content...)},
 		entry{name: doc + "changelog.gz", mode: 0o644, content: changes},
 	), nil

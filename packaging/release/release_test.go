@@ -69,10 +69,12 @@ func checkTarball(t *testing.T, tarball string) {
 	if out := try(t, filepath.Join(dir, "tine"), "version"); !strings.Contains(out, "tine: ") {
 		t.Error(out)
 	}
-	// Called by its other name it is the helper of mount(8).
-	out, err := exec.Command(filepath.Join(dir, "mount.tine")).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "usage: mount -t tine") {
-		t.Errorf("%v: %s", err, out)
+	// Called by its other names it is the helper of mount(8).
+	for _, name := range []string{"mount.tine", "mount.fuse.tine"} {
+		out, err := exec.Command(filepath.Join(dir, name)).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "usage: mount -t tine") {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
 	}
 	program, err := os.ReadFile(filepath.Join(dir, "tine"))
 	if err != nil {
@@ -89,6 +91,7 @@ func checkTarball(t *testing.T, tarball string) {
 func checkDeb(t *testing.T, deb string) {
 	list := try(t, "dpkg-deb", "-c", deb)
 	for _, want := range []string{`-rwxr-xr-x root/root +\d+ \S+ \S+ \./usr/bin/tine\n`, `lrwxrwxrwx root/root +0 \S+ \S+ \./usr/sbin/mount\.tine -> \.\./bin/tine\n`,
+		`lrwxrwxrwx root/root +0 \S+ \S+ \./usr/sbin/mount\.fuse\.tine -> \.\./bin/tine\n`,
 		`-rw-r--r-- root/root +\d+ \S+ \S+ \./usr/lib/systemd/system/tine\.service\n`, `\./etc/tine/tine\.toml\n`, `\./usr/share/doc/tine/copyright\n`,
 		`\./usr/share/bash-completion/completions/tine\n`} {
 		if !regexp.MustCompile(want).MatchString(list) {

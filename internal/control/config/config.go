@@ -52,16 +52,16 @@ func Settings() []Setting {
 	return []Setting{
 		{"data", "data directory", text(func(c *Config) *string { return &c.Data })},
 		{"socket", "unix socket to listen on", text(func(c *Config) *string { return &c.Socket })},
-		{"cache-bytes", "memory for cached metadata and data, such as 512MiB", size(func(c *Config) *int64 { return &c.CacheBytes })},
-		{"memory-limit", "memory that the whole process tries to stay under, such as 2GiB", size(func(c *Config) *int64 { return &c.MemoryLimit })},
-		{"log-level", "debug, info, warn or error", oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error")},
-		{"log-format", "text or json", oneOf(func(c *Config) *string { return &c.LogFormat }, "text", "json")},
-		{"commit-interval", "after how long a change is durable without fsync, such as 1s", span(func(c *Config) *time.Duration { return &c.CommitInterval })},
-		{"undo-keep", "automatic checkpoints kept for each disk", count(func(c *Config) *int { return &c.UndoKeep })},
-		{"trash-keep", "how long a removed disk can be undeleted, such as 168h", span(func(c *Config) *time.Duration { return &c.TrashKeep })},
+		{"cache-bytes", "memory for cached metadata and data, such as 512MiB; 64MiB unless set", size(func(c *Config) *int64 { return &c.CacheBytes })},
+		{"memory-limit", "memory that the whole process tries to stay under, such as 2GiB; no limit unless set", size(func(c *Config) *int64 { return &c.MemoryLimit })},
+		{"log-level", "debug, info, warn or error; info unless set", oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error")},
+		{"log-format", "text or json; text unless set", oneOf(func(c *Config) *string { return &c.LogFormat }, "text", "json")},
+		{"commit-interval", "after how long a change is durable without fsync; 1s unless set", span(func(c *Config) *time.Duration { return &c.CommitInterval })},
+		{"undo-keep", "how many checkpoints that rollbacks and promotes have made as their undo are kept for each disk; 3 unless set", count(func(c *Config) *int { return &c.UndoKeep })},
+		{"trash-keep", "how long a removed disk can be undeleted, such as 168h; 24h unless set", span(func(c *Config) *time.Duration { return &c.TrashKeep })},
 		{"metrics", "also serve metrics on this TCP address, such as :9464; without a host it is loopback", text(func(c *Config) *string { return &c.Metrics })},
-		{"slow-op", "file operations that take so long are traced, if OTEL_EXPORTER_OTLP_ENDPOINT is set; 0 for none", span(func(c *Config) *time.Duration { return &c.SlowOp })},
-		{"stop-timeout", "how long running calls and unmounts may take when the server stops", span(func(c *Config) *time.Duration { return &c.StopTimeout })},
+		{"slow-op", "file operations that take so long are traced, if OTEL_EXPORTER_OTLP_ENDPOINT is set; 100ms unless set, 0 for none", span(func(c *Config) *time.Duration { return &c.SlowOp })},
+		{"stop-timeout", "how long running calls and unmounts may take when the server stops; 30s unless set", span(func(c *Config) *time.Duration { return &c.StopTimeout })},
 	}
 }
 

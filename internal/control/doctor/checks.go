@@ -188,7 +188,7 @@ func checkCgroup() Check {
 		if _, err := os.Stat("/sys/fs/cgroup/memory"); err == nil {
 			return ok(name, "version 1")
 		}
-		return warn(name, "none are mounted", "needed only to limit what sandboxes use: mount cgroup2 on /sys/fs/cgroup")
+		return warn(name, "none are mounted", "nothing must be done: a limit that a container sets is then not shown here")
 	}
 	detail := "version 2: " + strings.TrimSpace(string(controllers))
 	if limit, at := cgroupMemoryLimit(); limit != "" && limit != "max" {

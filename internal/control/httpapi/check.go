@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"tine.dev/tine/api"
+	"tine.dev/tine/internal/control/statefile"
 	"tine.dev/tine/internal/fs/fsck"
 )
 
@@ -44,6 +45,11 @@ func (c *calls) check(ctx context.Context, in *checkDisks) (*huma.StreamResponse
 		})
 		if err == nil {
 			w := CheckReport(report)
+			err = CheckState(c.Server.Data, &w, func(f api.Finding) { _ = out.line(api.CheckLine{Finding: &f}, false) })
+			if err != nil {
+				_ = out.line(api.CheckLine{Error: &toWire(err).body}, true)
+				return
+			}
 			_ = out.line(api.CheckLine{Done: &w}, true)
 			return
 		}
@@ -54,6 +60,26 @@ func (c *calls) check(ctx context.Context, in *checkDisks) (*huma.StreamResponse
 		_ = out.line(api.CheckLine{Error: &toWire(err).body}, true)
 	}}, nil
 }
+
+// CheckState looks at the server's own files in the data directory, of which
+// package fsck knows nothing, and adds what it finds to the report of a check.
+func CheckState(data string, report *api.CheckReport, found func(api.Finding)) error {
+	damage, err := statefile.Check(data)
+	for _, d := range damage {
+		report.Errors++
+		report.Counts[stateDamaged]++
+		found(StateFinding(d))
+	}
+	return err
+}
+
+// StateFinding is a damaged file of the server's own as a finding of a check.
+func StateFinding(d statefile.Damage) api.Finding {
+	return Finding(fsck.Finding{Code: stateDamaged, Severity: fsck.Error, What: d.Err.Error()})
+}
+
+// stateDamaged is the code of a state file that is damaged.
+const stateDamaged = "F001"
 
 // Finding is a finding of a check as it goes over the wire, with what its code
 // says. The command line uses it for checks without a server.

@@ -111,7 +111,7 @@ func typeName(t uint8) string {
 }
 
 func mount(s keeper.Status) api.Mount {
-	o := api.MountOptions{Writeback: s.Writeback, AllowOther: s.AllowOther}
+	o := api.MountOptions{Writeback: s.Writeback, AllowOther: s.AllowOther, AllowSUID: s.AllowSUID, AllowDev: s.AllowDev, NoExec: s.NoExec}
 	if s.CacheNone {
 		o.Cache = api.CacheNone
 	}

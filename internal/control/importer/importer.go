@@ -101,9 +101,16 @@ func (im *Importer) newDisk(ctx context.Context, c volume.Caller, name string,
 	defer cancel()
 	defer context.AfterFunc(im.life, cancel)()
 	totals, err := fill(ctx, temp)
+	if err == nil && ctx.Err() != nil {
+		err = cancelled()
+	}
 	var info volume.DiskInfo
 	if err == nil {
-		info, err = im.host.RenameDisk(ctx, c, temp, name)
+		// Not to be cut short any more: it is known that there is a disk, or that
+		// there is none.
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTime)
+		defer cancel()
+		info, err = im.host.RenameDisk(last, c, temp, name)
 	}
 	if err != nil {
 		// The request may be gone; the disk must go all the same.
@@ -112,7 +119,7 @@ func (im *Importer) newDisk(ctx context.Context, c volume.Caller, name string,
 		if derr := im.discard(clean, temp); derr != nil {
 			im.log.Error("could not remove a failed import; it is tried again at the next start", "disk", temp, "error", derr)
 		}
-		return none, totals, err
+		return none, totals, im.stopped(err)
 	}
 	if err := im.forget(temp); err != nil {
 		// The note names a disk that no longer has that name: harmless.
@@ -237,6 +244,15 @@ func copyTree(ctx context.Context, s *volume.Session, src *os.File, skip devIno,
 		return cancelled()
 	}
 	return err
+}
+
+// stopped gives the reason of what the server's stop has ended. Without it that
+// looks as if the user had.
+func (im *Importer) stopped(err error) error {
+	if err == nil || im.life.Err() == nil {
+		return err
+	}
+	return tine.Errorf(tine.KindUnavailable, "the server is stopping: %w", err).WithHint("start it, then try again")
 }
 
 func cancelled() error { return tine.Errorf(tine.KindInterrupted, "the import was cancelled") }

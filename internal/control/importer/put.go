@@ -33,6 +33,7 @@ func (im *Importer) Put(ctx context.Context, c volume.Caller, to File, from io.R
 		return 0, err
 	}
 	n, err := put(ctx, s, to, from)
+	err = im.stopped(err)
 	if err == nil {
 		err = s.FsyncNode(volume.Root)
 	}

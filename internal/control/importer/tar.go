@@ -6,6 +6,7 @@ import (
 	"io"
 	"os/user"
 	"strconv"
+	"strings"
 
 	"tine.dev/tine/api"
 	"tine.dev/tine/internal/fs/archive"
@@ -47,15 +48,33 @@ func (im *Importer) ImportTar(ctx context.Context, c volume.Caller, to Tar, from
 	defer context.AfterFunc(im.life, cancel)()
 	if to.Checkpoint {
 		if checkpoint, err = im.checkpoint(ctx, c, to.Disk); err != nil {
-			return d, totals, "", err
+			return d, totals, "", im.stopped(err)
+		}
+	}
+	if plain, told := report, checkpoint == ""; !told {
+		report = func(l api.ImportLine) { // with the first line, or whoever is cut off never hears of it
+			if !told {
+				told, l.Checkpoint = true, checkpoint
+			}
+			plain(l)
 		}
 	}
 	totals, err = fill(ctx, to.Disk)
-	if err != nil && checkpoint != "" {
-		err = &tine.Error{Kind: tine.KindOf(err), Err: err,
-			Hint: fmt.Sprintf("%s\nwhat was unpacked stays; `tine rollback %s %s` takes it back", tine.HintOf(err), to.Disk, checkpoint)}
+	err = im.stopped(err)
+	switch {
+	case err == nil:
+	case checkpoint != "":
+		err = hinted(err, "what was unpacked stays; `tine rollback %s %s` takes it back", to.Disk, checkpoint)
+	case tine.KindOf(err) == tine.KindUnavailable:
+		err = hinted(err, "what was unpacked stays")
 	}
 	return d, totals, checkpoint, err
+}
+
+// hinted adds a line to an error's hint.
+func hinted(err error, format string, args ...any) error {
+	hint := strings.TrimPrefix(tine.HintOf(err)+"\n"+fmt.Sprintf(format, args...), "\n")
+	return &tine.Error{Kind: tine.KindOf(err), Err: err, Hint: hint}
 }
 
 // checkpoint freezes the disk before an import, unless it is empty.

@@ -270,3 +270,61 @@ func TestPut(t *testing.T) {
 		return true
 	}))
 }
+
+// atEnd does something when its reader is at the end.
+type atEnd struct {
+	io.Reader
+	do func()
+}
+
+func (r *atEnd) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err == io.EOF {
+		r.do()
+	}
+	return n, err
+}
+
+// TestEndedAtTheLastMoment: who gives up, or what stops, when all has come already
+// gets an error that says why, and no new disk is left.
+func TestEndedAtTheLastMoment(t *testing.T) {
+	for _, c := range []struct {
+		by   string
+		want tine.ErrorKind
+	}{{"the client", tine.KindInterrupted}, {"the server", tine.KindUnavailable}} {
+		im, h := newImporter(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		end := cancel
+		if c.by == "the server" {
+			end = im.Stop
+		}
+		known := make(chan struct{})
+		from := &atEnd{tarOf(t, tar.Header{Name: "f", Uname: "x"}), func() { end(); <-known }}
+		_, _, _, err := im.ImportTar(ctx, me, Tar{Disk: "new", Interrupt: func() { close(known) }}, from, func(api.ImportLine) {})
+		cancel()
+		if err == nil || tine.KindOf(err) != c.want {
+			t.Errorf("by %s: %v", c.by, err)
+		}
+		if left := diskNames(t, h); left != "" {
+			t.Errorf("by %s: left %s", c.by, left)
+		}
+		if pending, err := readPending(im.data); err != nil || len(pending) != 0 {
+			t.Errorf("by %s: noted %v, %v", c.by, pending, err)
+		}
+	}
+}
+
+// TestStopDuringPut: the file is as it was.
+func TestStopDuringPut(t *testing.T) {
+	im, _, s := newWork(t)
+	ok(t, into(t, im, "/", tarOf(t, tar.Header{Name: "f", Uname: "old"})))
+	known := make(chan struct{})
+	_, err := im.Put(t.Context(), me, File{Disk: "work", Path: "/f", Interrupt: func() { close(known) }},
+		&atEnd{strings.NewReader("new"), func() { im.Stop(); <-known }})
+	if tine.KindOf(err) != tine.KindUnavailable || !strings.Contains(err.Error(), "the server is stopping") {
+		t.Error(err)
+	}
+	if got := content(t, s, "/f"); got != "old" {
+		t.Errorf("the file holds %q", got)
+	}
+}

@@ -6,6 +6,7 @@ type ChangeKind string
 // The kinds.
 const (
 	Mounting   ChangeKind = "mount"
+	Remounting ChangeKind = "remount"
 	Unmounting ChangeKind = "unmount"
 	Lost       ChangeKind = "mount-lost" // unmounted from outside
 )
@@ -16,7 +17,7 @@ type Change struct {
 	Kind ChangeKind
 }
 
-// Observe has fn told of every mount that is made, taken away or lost, with no
+// Observe has fn told of every mount that is made, changed, taken away or lost, with no
 // lock held. It must be called before Restore.
 func (k *Keeper) Observe(fn func(Change)) { k.observer = fn }
 

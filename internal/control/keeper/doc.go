@@ -7,7 +7,9 @@
 // directory that answers "transport endpoint is not connected") and mounts
 // everything that is recorded. Stopping the server unmounts and keeps the
 // records: a mount is gone for good only when someone asked for that with
-// `tine umount`, or when its disk is removed.
+// `tine umount`, or when its disk is removed. An unmount that was asked for and
+// does not end in time, because programs or the kernel hold on to the mount, is
+// "unmounting": forgotten already, and told of when it ends.
 //
 // A mount that is unmounted from outside, with umount(8), is "down": it stays
 // recorded and comes back at the next start. The keeper cannot tell a person

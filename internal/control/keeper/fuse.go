@@ -41,27 +41,39 @@ func (f fuseMounter) Mount(ctx context.Context, r Record) (Mounted, error) {
 
 func (f fuseMounter) mount(ctx context.Context, r Record) (Mounted, error) {
 	who := volume.Caller{Tenant: tine.DefaultTenant, Author: r.Author, Principal: r.Principal}
+	o, err := options(r)
+	if err != nil {
+		return nil, err
+	}
+	o.Attach = func(ctx context.Context, a volume.AttachOptions) (*volume.Session, error) {
+		return f.host.Attach(ctx, who, r.Ref(), a)
+	}
+	o.Logger = f.log
+	m, err := fusefs.New(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return fuseMount{m}, nil
+}
+
+// options are what a record says of how a disk is shown.
+func options(r Record) (fusefs.Options, error) {
 	without, err := fusefs.ParseFeatures(r.Disable)
+	return fusefs.Options{
+		Dir: r.Dir, ReadOnly: r.ReadOnly, CacheNone: r.CacheNone, Writeback: r.Writeback, AllowOther: r.AllowOther,
+		AllowSUID: r.AllowSUID, AllowDev: r.AllowDev, NoExec: r.NoExec, Disable: without, Source: "tine:" + r.Ref().String(),
+	}, err
+}
+
+type fuseMount struct{ *fusefs.Mount }
+
+// Remount changes the kernel's flags and the session to what the record says.
+func (m fuseMount) Remount(ctx context.Context, r Record) error {
+	o, err := options(r)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	m, err := fusefs.New(ctx, fusefs.Options{
-		Dir: r.Dir,
-		Attach: func(ctx context.Context, o volume.AttachOptions) (*volume.Session, error) {
-			return f.host.Attach(ctx, who, r.Ref(), o)
-		},
-		ReadOnly:   r.ReadOnly,
-		CacheNone:  r.CacheNone,
-		Writeback:  r.Writeback,
-		AllowOther: r.AllowOther,
-		Disable:    without,
-		Source:     "tine:" + r.Ref().String(),
-		Logger:     f.log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return m, nil
+	return m.Mount.Remount(ctx, o)
 }
 
 // CleanStale takes away a dead mount.

@@ -22,6 +22,9 @@ type Mounted interface {
 	// ForceUnmount does the same to a mount in use: the programs that use it
 	// keep handles that answer ENOTCONN.
 	ForceUnmount(ctx context.Context) error
+	// Remount changes whether the mount is read-only, and AllowSUID, AllowDev
+	// and NoExec, to what the record says. On an error nothing has changed.
+	Remount(ctx context.Context, r Record) error
 	// Done is closed when the kernel has let go of the mount.
 	Done() <-chan struct{}
 	// Shown reports whether the kernel's table still has the mount at its
@@ -51,9 +54,10 @@ type State string
 
 // The states.
 const (
-	StateMounted State = "mounted"
-	StateDown    State = "down"   // unmounted from outside
-	StateFailed  State = "failed" // could not be restored
+	StateMounted    State = "mounted"
+	StateUnmounting State = "unmounting" // as was asked for, but programs or the kernel hold on to it
+	StateDown       State = "down"       // unmounted from outside
+	StateFailed     State = "failed"     // could not be restored
 )
 
 // Status is a recorded mount and how it is.
@@ -68,7 +72,11 @@ type entry struct {
 	record Record
 	live   Mounted
 	failed error
-	moving bool // being mounted or unmounted
+	moving bool // being mounted, changed or unmounted
+	// leaving is set when somebody has asked for the unmount and it has not
+	// ended in time: the record is gone, and the entry goes when the kernel lets
+	// go of the mount.
+	leaving bool
 }
 
 // Keeper holds the mounts of one server. Its methods may be called
@@ -189,9 +197,7 @@ func (k *Keeper) awaitGone(ctx context.Context, dir string) {
 	defer cancel()
 	select {
 	case <-live.Done():
-		if r, lost := k.lost(e, live); lost {
-			k.tell(Lost, r)
-		}
+		k.ended(e, live)
 	case <-ctx.Done(): // programs hold on to it; begin refuses
 	}
 }
@@ -234,6 +240,10 @@ func (k *Keeper) begin(r Record) (*entry, error) {
 		return nil, tine.Errorf(tine.KindUnavailable, "the server is stopping")
 	}
 	if old := k.findLocked(r.Dir); old != nil {
+		if old.leaving {
+			return nil, tine.Errorf(tine.KindBusy, "%s is being unmounted from %s, but programs still use it", old.record.Ref(), r.Dir).
+				WithHint("end them, or take it away from them: tine umount --force %s", r.Dir)
+		}
 		if old.moving || old.live != nil {
 			return nil, tine.Errorf(tine.KindBusy, "%s is mounted on %s already", old.record.Ref(), r.Dir).
 				WithHint("choose another directory, or unmount it first: tine umount %s", r.Dir)
@@ -253,8 +263,35 @@ func (k *Keeper) begin(r Record) (*entry, error) {
 // is dead, or of a server that is gone, is taken away too; one that is in use
 // only with force, which leaves its programs with handles that fail.
 func (k *Keeper) Unmount(ctx context.Context, dir string, force bool) error {
+	e, dir, err := k.seize(dir)
+	if err != nil {
+		return err
+	}
+	if e == nil {
+		return k.unmountUnknown(dir)
+	}
+	if e.live == nil {
+		err := k.mounter.CleanStale(dir)
+		return k.release(e, err == nil, err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, unmountTime, errors.New("the time for it is over"))
+	defer cancel()
+	if force {
+		err = e.live.ForceUnmount(ctx)
+	} else {
+		err = withForce(e.live.Unmount(ctx), dir)
+	}
+	// Without an answer in time it goes on: umount2(2) cannot be called back.
+	return k.release(e, err == nil || ctx.Err() != nil || !e.live.Shown(), err)
+}
+
+// seize finds the mount on a directory and keeps others from it: until release,
+// its fields other than moving are the caller's to read. It returns the directory
+// as the record has it, and no entry when none has it.
+func (k *Keeper) seize(dir string) (*entry, string, error) {
 	dir = filepath.Clean(dir)
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	e := k.findLocked(dir)
 	if e == nil {
 		// The directory may have been named through a symbolic link. That is
@@ -264,44 +301,51 @@ func (k *Keeper) Unmount(ctx context.Context, dir string, force bool) error {
 			e = k.findLocked(dir)
 		}
 	}
-	if e != nil && e.moving {
-		k.mu.Unlock()
-		return tine.Errorf(tine.KindBusy, "%s is just being mounted or unmounted", dir).WithHint("ask again in a moment")
-	}
 	if e == nil {
-		k.mu.Unlock()
-		return k.unmountUnknown(dir)
+		return nil, dir, nil
+	}
+	if e.moving {
+		return nil, dir, tine.Errorf(tine.KindBusy, "%s is just being mounted or unmounted", dir).WithHint("ask again in a moment")
 	}
 	e.moving = true
-	live, record := e.live, e.record
-	k.mu.Unlock()
-
-	err := k.unmountLive(ctx, live, dir, force)
-	if err == nil {
-		defer k.tell(Unmounting, record)
-	}
-
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	e.moving = false
-	if err != nil {
-		return err
-	}
-	e.live = nil // so that its watcher knows that this was asked for
-	k.dropLocked(e)
-	return k.saveLocked()
+	return e, dir, nil
 }
 
-func (k *Keeper) unmountLive(ctx context.Context, live Mounted, dir string, force bool) error {
-	if live == nil {
-		return k.mounter.CleanStale(dir)
+// release ends an unmount that was asked for. What is on its way out is
+// forgotten now, so that it does not come back at the next start whatever
+// happens here, and told of when it is out. Err is passed through.
+func (k *Keeper) release(e *entry, out bool, err error) error {
+	k.mu.Lock()
+	var saveErr error
+	changed := out != e.leaving
+	if e.moving, e.leaving = false, out; changed {
+		saveErr = k.saveLocked()
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, unmountTime, errors.New("the time for it is over"))
-	defer cancel()
-	if force {
-		return live.ForceUnmount(ctx)
+	live := e.live
+	k.mu.Unlock()
+	if err == nil || live != nil && isClosed(live.Done()) {
+		k.ended(e, live)
 	}
-	err := live.Unmount(ctx)
+	if err == nil {
+		return saveErr
+	}
+	if saveErr != nil {
+		k.log.Warn("could not forget a mount that is being taken away", "dir", e.record.Dir, "error", saveErr)
+	}
+	return err
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// withForce tells whoever finds a mount in use how to take it away all the same.
+func withForce(err error, dir string) error {
 	var e *tine.Error
 	if errors.As(err, &e) && e.Kind == tine.KindBusy {
 		return e.WithHint("%s; or take it away from them: tine umount --force %s", strings.TrimSuffix(tine.HintOf(err), "."), dir)

@@ -22,11 +22,24 @@ type fakeMount struct {
 	busy   bool
 	forced bool
 	hidden bool // the kernel's table has it no more
+	shown  Record
+	stuck  bool // an unmount does not end before its time is over
+	lossy  bool // an unmount ends with an error
+	asked  func()
 }
 
 func (m *fakeMount) gone() { m.once.Do(func() { close(m.done) }) }
 
-func (m *fakeMount) Unmount(context.Context) error {
+func (m *fakeMount) Unmount(ctx context.Context) error {
+	if m.stuck {
+		m.asked()
+		<-ctx.Done()
+		return tine.Errorf(tine.KindBusy, "not all programs have let go of it").WithHint("end them")
+	}
+	if m.lossy {
+		m.gone()
+		return tine.Errorf(tine.KindIO, "what was written last may be lost")
+	}
 	if m.busy {
 		return tine.Errorf(tine.KindBusy, "in use by vi").WithHint("end vi")
 	}
@@ -37,6 +50,14 @@ func (m *fakeMount) Unmount(context.Context) error {
 func (m *fakeMount) ForceUnmount(context.Context) error {
 	m.forced = true
 	m.gone()
+	return nil
+}
+
+func (m *fakeMount) Remount(_ context.Context, r Record) error {
+	if m.busy {
+		return tine.Errorf(tine.KindBusy, "files are open for writing")
+	}
+	m.shown = r
 	return nil
 }
 

@@ -12,6 +12,8 @@ func (k *Keeper) List() []Status {
 		switch {
 		case e.failed != nil:
 			s.State, s.Error = StateFailed, e.failed.Error()
+		case e.leaving:
+			s.State = StateUnmounting
 		case e.live == nil && !e.moving:
 			s.State = StateDown
 		}
@@ -65,28 +67,34 @@ func (k *Keeper) Removed(disk string) error {
 	return k.saveLocked()
 }
 
-// lost notes that the kernel has let go of a mount, and reports whether nobody
-// asked for it.
-func (k *Keeper) lost(e *entry, live Mounted) (r Record, lost bool) {
+// ended notes that the kernel has let go of a mount, and tells of it. While the
+// entry is seized that is left to whoever has it.
+func (k *Keeper) ended(e *entry, live Mounted) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if e.live != live {
-		return r, false
+	if e.moving || e.live != live {
+		k.mu.Unlock()
+		return
 	}
 	e.live = nil
-	if e.moving || k.closing {
-		return r, false
-	}
-	if e.record.Boot != "" {
-		k.log.Info("a mount was taken away by umount", "dir", e.record.Dir)
+	kind, r := Lost, e.record
+	switch {
+	case e.leaving:
+		kind = Unmounting
+		k.dropLocked(e)
+	case k.closing: // this is why, and it comes back
+		k.mu.Unlock()
+		return
+	case e.record.Boot != "":
+		k.log.Info("a mount was taken away by umount", "dir", r.Dir)
 		k.dropLocked(e)
 		if err := k.saveLocked(); err != nil {
-			k.log.Warn("could not forget a mount that is gone; it may come back at the next start", "dir", e.record.Dir, "error", err)
+			k.log.Warn("could not forget a mount that is gone; it may come back at the next start", "dir", r.Dir, "error", err)
 		}
-		return e.record, true
+	default:
+		k.log.Warn("a mount was taken away from outside; it comes back at the next start, or forget it with `tine umount`", "dir", r.Dir)
 	}
-	k.log.Warn("a mount was taken away from outside; it comes back at the next start, or forget it with `tine umount`", "dir", e.record.Dir)
-	return e.record, true
+	k.mu.Unlock()
+	k.tell(kind, r)
 }
 
 func (k *Keeper) findLocked(dir string) *entry {
@@ -107,18 +115,18 @@ func (k *Keeper) dropLocked(e *entry) {
 func (k *Keeper) saveLocked() error {
 	rs := make([]Record, 0, len(k.entries))
 	for _, e := range k.entries {
-		rs = append(rs, e.record)
+		if !e.leaving {
+			rs = append(rs, e.record)
+		}
 	}
 	return writeRecords(k.data, rs)
 }
 
-// watchLocked marks the mount as down when the kernel lets go of it.
+// watchLocked notes when the kernel lets go of the mount.
 func (k *Keeper) watchLocked(e *entry) {
 	live := e.live
 	go func() {
 		<-live.Done()
-		if r, lost := k.lost(e, live); lost {
-			k.tell(Lost, r)
-		}
+		k.ended(e, live)
 	}()
 }

@@ -30,6 +30,9 @@ type Options struct {
 	CacheNone  bool   `json:"cache_none,omitempty"`
 	Writeback  bool   `json:"writeback,omitempty"`
 	AllowOther bool   `json:"allow_other,omitempty"`
+	AllowSUID  bool   `json:"allow_suid,omitempty"`
+	AllowDev   bool   `json:"allow_dev,omitempty"`
+	NoExec     bool   `json:"no_exec,omitempty"`
 	Disable    string `json:"disable,omitempty"` // kernel features, separated by commas
 }
 

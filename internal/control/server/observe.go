@@ -132,7 +132,7 @@ func (s *server) watchCall(ctx context.Context, id string) (context.Context, fun
 
 // mountStates counts the recorded mounts.
 func (s *server) mountStates() map[string]int {
-	n := map[string]int{string(keeper.StateMounted): 0, string(keeper.StateDown): 0, string(keeper.StateFailed): 0}
+	n := map[string]int{string(keeper.StateMounted): 0, string(keeper.StateUnmounting): 0, string(keeper.StateDown): 0, string(keeper.StateFailed): 0}
 	for _, m := range s.keeper.List() {
 		n[string(m.State)]++
 	}

@@ -37,6 +37,9 @@ func mountByHelper(dir string, o Options, maxRead int, readOnly bool) (int, erro
 	if o.AllowOther {
 		options = append(options, "allow_other")
 	}
+	if o.NoExec {
+		options = append(options, "noexec")
+	}
 	said, err := runHelper([]string{"-o", strings.Join(options, ","), "--", dir}, pair[1])
 	unix.Close(pair[1])
 	if err != nil {

@@ -70,19 +70,7 @@ func mountBySelf(dir string, o Options, maxRead int, readOnly bool) (int, error)
 	if o.AllowOther || os.Geteuid() == 0 {
 		options += ",allow_other"
 	}
-	// The kernel leaves access times to us, and reading does not change them;
-	// the flag says so.
-	var flags uintptr = unix.MS_NOATIME
-	if !o.AllowSUID {
-		flags |= unix.MS_NOSUID
-	}
-	if !o.AllowDev {
-		flags |= unix.MS_NODEV
-	}
-	if readOnly {
-		flags |= unix.MS_RDONLY
-	}
-	if err := unix.Mount(o.Source, dir, fsType, flags, options); err != nil {
+	if err := unix.Mount(o.Source, dir, fsType, mountFlags(o, readOnly), options); err != nil {
 		unix.Close(fd)
 		e := tine.Errorf(tine.KindIO, "cannot mount on %s: %w", dir, err)
 		if err == unix.EPERM || err == unix.EACCES {
@@ -92,6 +80,26 @@ func mountBySelf(dir string, o Options, maxRead int, readOnly bool) (int, error)
 		return -1, e
 	}
 	return fd, nil
+}
+
+// mountFlags are those of mount(2).
+func mountFlags(o Options, readOnly bool) uintptr {
+	// The kernel leaves access times to us, and reading does not change them;
+	// the flag says so.
+	var flags uintptr = unix.MS_NOATIME
+	if !o.AllowSUID {
+		flags |= unix.MS_NOSUID
+	}
+	if !o.AllowDev {
+		flags |= unix.MS_NODEV
+	}
+	if o.NoExec {
+		flags |= unix.MS_NOEXEC
+	}
+	if readOnly {
+		flags |= unix.MS_RDONLY
+	}
+	return flags
 }
 
 func statMount(dir string) (unix.Stat_t, error) {

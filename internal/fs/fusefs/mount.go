@@ -35,6 +35,8 @@ type Options struct {
 	// AllowSUID and AllowDev make set-user-ID programs and device nodes on
 	// the disk work. Off unless the content of the disk is trusted.
 	AllowSUID, AllowDev bool
+	// NoExec keeps the programs on the disk from being run.
+	NoExec bool
 	// IDMapped allows bind mounts of it that map user ids.
 	IDMapped bool
 	// CacheNone is the strict mode for disks that many machines write: the
@@ -60,6 +62,7 @@ type Mount struct {
 	dir      string
 	log      *slog.Logger
 	features Features
+	solo     bool   // a write-back cache: the disk must have no other session
 	dev      uint64 // st_dev of everything in it
 	epochs   bool   // the kernel takes epoch notifications
 
@@ -109,7 +112,7 @@ func New(ctx context.Context, o Options) (*Mount, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Mount{dir: dir, log: log.With("mount", dir), served: make(chan struct{}), done: make(chan struct{})}
+	m := &Mount{dir: dir, log: log.With("mount", dir), solo: o.Writeback, served: make(chan struct{}), done: make(chan struct{})}
 	m.session, err = o.Attach(ctx, volume.AttachOptions{
 		Label:      "mount " + dir,
 		ReadOnly:   o.ReadOnly,
@@ -120,10 +123,10 @@ func New(ctx context.Context, o Options) (*Mount, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Writeback && !m.session.ReadOnly() && m.session.Sessions() > 1 {
-		err := tine.Errorf(tine.KindBusy, "a mount with a write-back cache needs the disk for itself").
-			WithHint("mount without write-back, or detach the others first")
-		return nil, errors.Join(err, m.session.Detach(context.WithoutCancel(ctx)))
+	if !m.session.ReadOnly() {
+		if err := m.alone(); err != nil {
+			return nil, errors.Join(err, m.session.Detach(context.WithoutCancel(ctx)))
+		}
 	}
 	if err := m.serve(o); err != nil {
 		return nil, errors.Join(err, m.session.Detach(context.WithoutCancel(ctx)))
@@ -132,6 +135,15 @@ func New(ctx context.Context, o Options) (*Mount, error) {
 		return nil, errors.Join(err, m.ForceUnmount(context.WithoutCancel(ctx)))
 	}
 	return m, nil
+}
+
+// alone refuses a mount with a write-back cache that would write beside others.
+func (m *Mount) alone() error {
+	if !m.solo || m.session.Sessions() <= 1 {
+		return nil
+	}
+	return tine.Errorf(tine.KindBusy, "a mount with a write-back cache needs the disk for itself").
+		WithHint("mount without write-back, or detach the others first")
 }
 
 // serve mounts and starts to answer. On error nothing is left behind but the
@@ -260,6 +272,8 @@ func (m *Mount) unmount(flags int) error {
 	case slices.Contains(placesOf(m.dev), m.dir):
 		return tine.Errorf(tine.KindBusy, "something else is mounted over the disk on %s", m.dir).
 			WithHint("unmount that first: umount %s", m.dir)
+	case flags&unix.MNT_FORCE != 0:
+		return m.giveUp() // it has left its directory, and programs hold on to it
 	default:
 		return nil
 	}
@@ -271,6 +285,23 @@ func (m *Mount) unmount(flags int) error {
 	default:
 		return tine.Errorf(tine.KindIO, "cannot unmount %s: %w", m.dir, err)
 	}
+}
+
+// giveUp takes the disk away from whoever still has it, wherever that is.
+func (m *Mount) giveUp() error {
+	dir, done, err := openControl()
+	if err != nil {
+		return err
+	}
+	defer done()
+	return giveUp(dir, m.dev, func() bool {
+		select {
+		case <-m.served:
+			return false // the number may be another's by now
+		default:
+			return true
+		}
+	})
 }
 
 // wait waits for the end of the serve loop. It does not end while the mount

@@ -27,7 +27,7 @@ import (
 
 // order is a line that a test sends to its server, and answer what comes back.
 type order struct {
-	Do      string // mount, unmount, force, wait, checkpoint, rollback, quota, guard, lock
+	Do      string // mount, remount, unmount, force, wait, checkpoint, rollback, quota, guard, lock
 	Ref     string // of a mount
 	Name    string // of a checkpoint
 	Bytes   int64  // of a quota
@@ -43,8 +43,8 @@ type answer struct {
 
 // options are those of fusefs.Options that the tests use.
 type options struct {
-	ReadOnly, CacheNone, Writeback, IDMapped, AllowOther, AllowSUID bool
-	Disable                                                         fusefs.Features
+	ReadOnly, CacheNone, Writeback, IDMapped, AllowOther, AllowSUID, AllowDev, NoExec bool
+	Disable                                                                           fusefs.Features
 }
 
 // server is a child that has a host with one disk.
@@ -163,6 +163,10 @@ func (b *backend) obey(ctx context.Context, o order) (a answer, err error) {
 			a.Features = m.Features()
 			b.mounts[o.Dir] = m
 		}
+	case "remount":
+		err = b.mounts[o.Dir].Remount(ctx, fusefs.Options{
+			ReadOnly: o.Options.ReadOnly, AllowSUID: o.Options.AllowSUID, AllowDev: o.Options.AllowDev, NoExec: o.Options.NoExec,
+		})
 	case "unmount":
 		err = b.mounts[o.Dir].Unmount(ctx)
 	case "force":
@@ -218,7 +222,8 @@ func (b *backend) mount(ctx context.Context, o order) (*fusefs.Mount, error) {
 			return b.host.Attach(ctx, b.caller, ref, a)
 		},
 		ReadOnly: o.Options.ReadOnly, CacheNone: o.Options.CacheNone, Writeback: o.Options.Writeback,
-		IDMapped: o.Options.IDMapped, AllowOther: o.Options.AllowOther, AllowSUID: o.Options.AllowSUID, Disable: o.Options.Disable,
+		IDMapped: o.Options.IDMapped, AllowOther: o.Options.AllowOther, AllowSUID: o.Options.AllowSUID, AllowDev: o.Options.AllowDev,
+		NoExec: o.Options.NoExec, Disable: o.Options.Disable,
 	})
 }
 

@@ -143,9 +143,9 @@ func (l *line) openWaste() bool {
 
 // liveRanges finds the ranges of the candidates that any row of the tree
 // names (I19). A snapshot of the committed rows is enough: rows that are not in it
-// name bytes of these segments only if a row in it does, for a row comes to
-// name old bytes by being derived from one that names them, and the snapshot
-// holds a prefix of every line's history.
+// name bytes of these segments only if a row in it does. For the first to name them
+// was there when its line was synced, as a segment with staged bytes is no candidate;
+// others are derived from one, and the snapshot has a prefix of every line's history.
 func (t *tree) liveRanges(ctx context.Context, found map[*segInfo][]segment.Range) error {
 	byID := map[tine.SegmentID]*segInfo{}
 	for info := range found {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"tine.dev/tine/internal/fs/kv/pebble"
 	"tine.dev/tine/internal/tine"
 )
 
@@ -39,12 +40,35 @@ func checkFormat(fs vfs.FS, dir string) error {
 			return tine.Errorf(tine.KindVersion, "data directory %s has format %d; this program knows up to %d", dir, n, Format).
 				WithHint("run a newer tine on it")
 		}
-		return nil
+		return checkRows(fs, dir)
 	}
 	if !errors.Is(err, os.ErrNotExist) {
 		return tine.Errorf(tine.KindIO, "data directory %s cannot be used: %w", dir, err)
 	}
 	return makeDir(fs, dir)
+}
+
+// checkRows refuses a data directory that has file data and no rows: opened, it
+// would be one without disks, and the file data nobody's, to be removed.
+func checkRows(fs vfs.FS, dir string) error {
+	has := func(name string) (bool, error) {
+		names, err := fs.List(filepath.Join(dir, name))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return false, tine.Errorf(tine.KindIO, "data directory %s cannot be used: %w", dir, err)
+		}
+		return len(names) > 0, nil
+	}
+	if rows, err := has("rows"); rows || err != nil {
+		return err
+	}
+	if data, err := has("segments"); !data || err != nil {
+		return err
+	}
+	if names, err := fs.List(filepath.Join(dir, "rows"+pebble.SalvagedEnd)); err == nil && len(names) > 0 {
+		return nil // a repair was cut off, as the row store says
+	}
+	return tine.Errorf(tine.KindCorrupt, "data directory %s holds file data, and its folder rows, which says what is in it, is missing or empty", dir).
+		WithHint("bring the folder back from where it was moved, or from a backup; nothing was changed")
 }
 
 func makeDir(fs vfs.FS, dir string) error {

@@ -99,3 +99,40 @@ func TestStrayFilesGo(t *testing.T) {
 		})
 	}
 }
+
+// TestMissingRowsAreNotAnEmptyServer: file data whose rows are gone is not taken
+// for stray and removed.
+func TestMissingRowsAreNotAnEmptyServer(t *testing.T) {
+	fs := vfs.NewMem()
+	h := open(t, volume.Options{FS: fs})
+	if _, err := h.CreateDisk(ctx, me, "work"); err != nil {
+		t.Fatal(err)
+	}
+	s := attach(t, h, "work")
+	write(t, s, "large", bytes.Repeat([]byte("x"), 1<<20))
+	must(t, s.Detach(ctx))
+	must(t, h.Close(ctx))
+	must(t, fs.Rename("/data/rows", "/elsewhere"))
+	for range 2 {
+		if _, err := volume.Open(ctx, volume.Options{Dir: "/data", FS: fs}); tine.KindOf(err) != tine.KindCorrupt {
+			t.Fatalf("a data directory without its rows: %v", err)
+		}
+		must(t, fs.MkdirAll("/data/rows", 0o700)) // nor with an empty folder
+	}
+	must(t, fs.RemoveAll("/data/rows"))
+	must(t, fs.Rename("/elsewhere", "/data/rows"))
+	h = open(t, volume.Options{FS: fs})
+	s = attach(t, h, "work")
+	if len(read(t, s, "large")) != 1<<20 {
+		t.Error("the file is not as it was")
+	}
+	must(t, s.Detach(ctx))
+	must(t, h.Close(ctx))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

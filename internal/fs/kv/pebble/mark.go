@@ -237,8 +237,9 @@ func check(fsys vfs.FS, dir string, cut bool) error {
 		return nil
 	}
 	if !slices.Contains(files.Logs, log.Number) {
-		// A newer log is there before the rows of an older one are in tables and it goes.
-		if len(files.Logs) > 0 && files.Logs[len(files.Logs)-1] > log.Number {
+		// It goes when the manifest says that all its rows are in tables. An opening
+		// does that before it makes a newer log, and can be cut off between the two.
+		if state != nil && log.Number < state.FirstLog {
 			return nil
 		}
 		return tine.Errorf(tine.KindCorrupt, "the log %s is missing; %d bytes of it were durable", fsys.PathJoin(dir, LogName(log.Number)), log.Bytes).

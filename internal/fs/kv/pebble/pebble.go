@@ -176,7 +176,9 @@ func (s *store) pebbleOptions(o Options, log *logger) *pdb.Options {
 	po.MemTableSize = o.MemTableBytes
 	po.MemTableStopWritesThreshold = 4
 	po.L0CompactionThreshold = 2
-	po.L0StopWritesThreshold = 24
+	// While adopted tables cannot be read (see kv.Tables) what lies over them cannot
+	// be compacted, and must not stop the commits of everybody else.
+	po.L0StopWritesThreshold = 200
 	po.LBaseMaxBytes = 64 << 20
 	po.MaxOpenFiles = 512
 	po.BytesPerSync = 1 << 20

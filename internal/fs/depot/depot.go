@@ -40,6 +40,7 @@ type Options struct {
 	CutBytes    int64         // a run is cut when the journal has grown by so much, compressed; 0: 8 MiB
 	CutObjects  uint64        // or by so many objects; 0: 256
 	TableBytes  int64         // of the tables of runs; 0: 8 MiB
+	Horizon     time.Duration // how long what is of no use any more stays in the store; 0: 1 h
 	Uploads     int           // segments that are sent at a time; 0: 4
 }
 
@@ -55,6 +56,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Lease == 0 {
 		o.Lease = LeaseTime
+	}
+	if o.Horizon == 0 {
+		o.Horizon = time.Hour
 	}
 	if o.Delay == 0 {
 		o.Delay = time.Second

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func TestWhatIsShipped(t *testing.T) {
 				{Ops: faulty.All, What: faulty.Busy, Percent: 5}, {Ops: faulty.Put, What: faulty.LostAck, Percent: 10},
 				{Ops: faulty.Put, What: faulty.Late, Percent: 5, After: 3}, {Ops: faulty.Get, What: faulty.WrongBytes, Percent: 3}, {Ops: faulty.Get, What: faulty.Truncated, Percent: 3},
 			}})
-			w := newWorld(t, n, blob.NewStore(bad, patient()), blob.NewStore(d, blob.Options{}))
+			w := newWorld(t, n, blob.NewStore(bad, patient()), blob.NewStore(d, blob.Options{}), false)
 			for range 4 {
 				for range 20 + w.rng.IntN(200) {
 					w.step()
@@ -58,6 +59,79 @@ func TestWhatIsShipped(t *testing.T) {
 			w.tree.Close()
 		})
 	}
+}
+
+// TestWhatStaysInTheStore plays the same over a store that works, where what is of
+// no use any more goes at once: at the end nothing is there but what the manifest and the
+// rows name, and the newest journal object.
+func TestWhatStaysInTheStore(t *testing.T) {
+	first := max(*seed, 1)
+	for n := first; n < first+uint64(*rounds); n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			store := blob.NewStore(mem.New(mem.Options{PageLimit: 3}), patient())
+			w := newWorld(t, n, store, store, true)
+			for range 4 {
+				for range 20 + w.rng.IntN(200) {
+					w.step()
+					if w.rng.IntN(25) == 0 {
+						w.sync()
+					}
+				}
+				w.sync()
+				w.tree.Close()
+				w.takeOver()
+			}
+			var left []string
+			for range 50 { // graves go one object later than what they are of
+				w.commit(w.someRows()...)
+				w.sync()
+				if left = w.useless(); len(left) == 0 {
+					break
+				}
+			}
+			if len(left) > 0 {
+				t.Errorf("%q", left)
+			}
+			w.tree.Close()
+		})
+	}
+}
+
+// useless lists what nobody needs.
+func (w *world) useless() (left []string) {
+	w.t.Helper()
+	useful := map[blob.Key]bool{}
+	for id, f := range w.segs {
+		useful[object.Key(id, f.loc.Generation)] = true
+	}
+	journals := 0
+	for e, err := range w.clean.All(ctx, blob.ListOptions{}) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		switch {
+		case strings.HasPrefix(string(e.Key), "segments/") && !useful[e.Key]:
+			left = append(left, string(e.Key))
+		case strings.Contains(string(e.Key), "/journal/"):
+			journals++
+		}
+	}
+	if limit := int(w.opts.CutObjects) + 2; journals > limit {
+		left = append(left, fmt.Sprintf("%d journal objects, and a cut is made at %d", journals, w.opts.CutObjects))
+	}
+	snap := w.rows.Snapshot()
+	defer snap.Close()
+	lower := record.AppendKey(nil, treeID, record.TableKey(record.TableGrave))
+	scan, err := snap.Scan(lower, record.PrefixEnd(lower), nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer scan.Close()
+	for scan.Next() {
+		left = append(left, fmt.Sprintf("grave %x", scan.Key()))
+	}
+	return left
 }
 
 // sync waits until the store has everything. The engine goes on meanwhile, for
@@ -126,7 +200,9 @@ func (w *world) takeOver() {
 	if at < 0 {
 		w.t.Fatalf("what was taken up is no state that the tree had since commit %d of %d:\n%s\nthe newest is:\n%s", w.synced, len(w.history), got, w.history[len(w.history)-1])
 	}
-	zombie.Close()
+	if !w.eager {
+		zombie.Close()
+	}
 	w.rows, w.tree = rows, tree
 	w.history, w.synced = []string{got}, 0
 	w.adopt()

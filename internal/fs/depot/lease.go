@@ -101,6 +101,14 @@ func (d *Depot) Close() {
 	d.done.Wait()
 }
 
+// now is the store's clock: its word at the start, and what has passed here since.
+func (d *Depot) now() time.Time {
+	if d.opened.IsZero() {
+		return d.o.Clock()
+	}
+	return d.opened.Add(time.Since(d.began))
+}
+
 // free returns nil if the trees of a server can be taken up, and else a KindBusy
 // error that says how long to wait.
 func (d *Depot) free(ctx context.Context, owner tine.ServerID) error {
@@ -119,8 +127,7 @@ func (d *Depot) free(ctx context.Context, owner tine.ServerID) error {
 		return tine.Errorf(tine.KindVersion, "what server %s says of itself in store %s cannot be read (format %d)", owner, d.o.Blob.Name(), b.Format).
 			WithHint("run a newer tine, or remove the object %s if that server is gone", beatKey(owner))
 	}
-	// The store's clock now: its word at the start, and what has passed here.
-	age := d.opened.Add(time.Since(d.began)).Sub(info.Modified)
+	age := d.now().Sub(info.Modified)
 	if b.Stopped || age > d.o.Lease {
 		return nil
 	}

@@ -59,7 +59,7 @@ func TestServersLetEachOtherLive(t *testing.T) {
 				}
 				return d
 			}
-			w := newWorld(t, 1, store, store)
+			w := newWorld(t, 1, store, store, false)
 			w.sync()
 			w.tree.Close()
 			first := server(1)

@@ -25,7 +25,7 @@ func (t *Tree) shipAll(ctx context.Context) error {
 		if err := t.box.Store.Commit(t.box.NewBatch(), true); err != nil {
 			return err
 		}
-		c := &cargo{t: t, last: t.shipped.Sequence, settled: settled, segs: map[tine.SegmentID]*record.Segment{}}
+		c := &cargo{t: t, last: t.shipped.Sequence, settled: settled, segs: map[tine.SegmentID]*record.Segment{}, stays: map[tine.SegmentID]bool{}}
 		whole, err := c.fill(ctx)
 		if err != nil {
 			return err
@@ -53,7 +53,9 @@ type cargo struct {
 	last    uint64                             // newest sequence in it
 	settled uint64                             // newest sequence that may be
 	segs    map[tine.SegmentID]*record.Segment // segments that its rows change, as they are at its end; nil: gone
+	stays   map[tine.SegmentID]bool            // those of which the store may have had something before
 	tails   []tail
+	own     []kv.Change // rows of the shipper's own
 }
 
 // tail is what the store does not have yet of an open segment.
@@ -129,14 +131,19 @@ func (c *cargo) look(ch kv.Change) error {
 		return err
 	}
 	id, _ := l.ID()
-	c.segs[id] = nil
+	var now *record.Segment
 	if ch.Kind == kv.ChangeSet {
 		loc, err := record.DecodeSegment(ch.Value)
 		if err != nil {
 			return err
 		}
-		c.segs[id] = &loc
+		now = &loc
 	}
+	if _, met := c.segs[id]; !met {
+		_, sent := c.t.sent[id]
+		c.stays[id] = sent || now == nil || now.State == record.SegmentSealed
+	}
+	c.segs[id] = now
 	return nil
 }
 
@@ -254,6 +261,10 @@ func (t *Tree) put(ctx context.Context, c *cargo) error {
 		Tree: t.id, Server: t.d.o.Server, Number: s.Number + 1, Term: s.Term, First: s.Sequence + 1, Last: c.last,
 		Created: t.d.o.Clock().UnixNano(), Previous: s.Checksum,
 	}
+	c.bury(t.d.now())
+	for _, r := range c.own {
+		c.list.Add(r)
+	}
 	b := t.d.o.Codec.Encode(h, &c.list)
 	_, err := t.d.o.Blob.Put(ctx, journalKey(t.id, h.Number), bytes.NewReader(b), blob.Condition{Absent: true})
 	if tine.KindOf(err) == tine.KindExists && err != nil {
@@ -269,7 +280,7 @@ func (t *Tree) put(ctx context.Context, c *cargo) error {
 		t.sent[x.id] = x.loc.End
 	}
 	clear(t.there)
-	if err := t.took(h, b); err != nil {
+	if err := t.took(h, b, c.own); err != nil {
 		return err
 	}
 	t.wrote(ctx, int64(len(b)))
@@ -277,10 +288,17 @@ func (t *Tree) put(ctx context.Context, c *cargo) error {
 }
 
 // took notes that the store has an object of this server.
-func (t *Tree) took(h journal.Header, b []byte) error {
+func (t *Tree) took(h journal.Header, b []byte, own []kv.Change) error {
 	s := record.Shipped{Number: h.Number, Term: h.Term, Sequence: h.Last, Checksum: journal.Checksum(b)}
-	if err := t.box.Remove(s); err != nil {
+	if err := t.box.Remove(s, own...); err != nil {
 		return err
+	}
+	for _, r := range own {
+		if r.Kind == kv.ChangeDelete {
+			_, l, _, _ := record.SplitKey(r.Key)
+			id, _ := l.ID()
+			delete(t.buried, id)
+		}
 	}
 	t.arrived(s)
 	return nil
@@ -297,7 +315,21 @@ func (t *Tree) meet(ctx context.Context, mine journal.Header) error {
 	if err := own(h, mine); err != nil {
 		return err
 	}
-	return t.took(h, b) // how far its tails reach is not known: some are sent again
+	_, packed, err := journal.Decode(b)
+	if err != nil {
+		return err
+	}
+	var own []kv.Change
+	err = t.d.o.Codec.Each(packed, func(ch kv.Change) error {
+		if t.isGrave(ch.Key) {
+			own = append(own, kv.Change{Kind: ch.Kind, Key: bytes.Clone(ch.Key), Value: bytes.Clone(ch.Value)})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return t.took(h, b, own) // how far its tails reach is not known: some are sent again
 }
 
 // own refuses an object that another server wrote, or this one in another life.

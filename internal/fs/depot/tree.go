@@ -27,7 +27,9 @@ type Tree struct {
 	there    map[generation]bool      // what was sent for the next journal object
 	doubtful bool                     // another server may have taken the tree over while this one did not run
 	cuts     progress
-	waits    int // how often the next object waited for what its rows name
+	buried   map[tine.SegmentID]bool // segments whose objects are removed and whose graves are not yet
+	reaped   time.Time               // when that was last looked for
+	waits    int                     // how often the next object waited for what its rows name
 
 	mu      sync.Mutex
 	shipped record.Shipped
@@ -111,6 +113,7 @@ func (t *Tree) Close() {
 func (t *Tree) begin(shipped record.Shipped) {
 	t.shipped, t.change = shipped, make(chan struct{})
 	t.sent, t.there = map[tine.SegmentID]int64{}, map[generation]bool{}
+	t.buried, t.reaped = map[tine.SegmentID]bool{}, time.Now()
 	t.quit, t.kick = make(chan struct{}), make(chan struct{}, 1)
 	t.done.Go(t.run)
 }
@@ -140,6 +143,7 @@ func (t *Tree) run() {
 		}
 		if err == nil {
 			pause = t.d.o.Pause
+			t.tidy(ctx)
 			continue
 		}
 		select {
@@ -160,11 +164,29 @@ func (t *Tree) look(ctx context.Context) error {
 	if !t.doubtful {
 		return nil
 	}
-	h, _, err := t.d.read(ctx, t.id, s.Number+1)
-	if err != nil {
-		return nil
+	// What this server has sent and not heard of comes first.
+	mine := journal.Header{Tree: t.id, Server: t.d.o.Server, Number: s.Number + 1, Term: s.Term, First: s.Sequence + 1}
+	for {
+		h, _, err := t.d.read(ctx, t.id, mine.Number)
+		if err != nil {
+			return nil
+		}
+		if err := own(h, mine); err != nil {
+			return err
+		}
+		mine.Number, mine.First = mine.Number+1, h.Last+1
 	}
-	return own(h, journal.Header{Tree: t.id, Server: t.d.o.Server, Number: s.Number + 1, Term: s.Term, First: s.Sequence + 1})
+}
+
+// tidy removes from the store what has been of no use for long, now and then.
+func (t *Tree) tidy(ctx context.Context) {
+	if time.Since(t.reaped) < t.d.o.Horizon/2 {
+		return
+	}
+	t.reaped = time.Now()
+	if err := t.reap(ctx); err != nil && ctx.Err() == nil {
+		t.d.o.Logger.Warn("what is of no use in the store is not removed yet", "tree", t.id.String(), "store", t.d.o.Blob.Name(), "error", err)
+	}
 }
 
 // nudge makes the next await return at once.

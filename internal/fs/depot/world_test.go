@@ -58,12 +58,18 @@ type world struct {
 	history []string // what the tree shows after each commit
 	synced  int      // index into history that the store is known to have
 	made    int      // segments and servers
+	eager   bool     // what is of no use is removed from the store at once
 }
 
 func (w *world) options() depot.Options {
 	w.made++
+	horizon := time.Duration(0)
+	if w.eager {
+		horizon = 1
+	}
 	return depot.Options{
-		Blob: w.store, Server: tine.ServerID{byte(w.made), byte(w.made >> 8), 1}, Codec: journal.NewCodec(), Logger: slog.New(slog.DiscardHandler),
+		Horizon: horizon,
+		Blob:    w.store, Server: tine.ServerID{byte(w.made), byte(w.made >> 8), 1}, Codec: journal.NewCodec(), Logger: slog.New(slog.DiscardHandler),
 		Pause: 100 * time.Microsecond, Delay: time.Duration(w.rng.IntN(3)) * 200 * time.Microsecond, ObjectBytes: 1 + w.rng.IntN(2000), TailBytes: int64(w.rng.IntN(300)), Uploads: 2,
 		CutBytes: int64(1 + w.rng.IntN(5000)), CutObjects: uint64(2 + w.rng.IntN(10)), TableBytes: int64(500 + w.rng.IntN(3000)),
 		Lost: func(tine.TreeID, error) {},
@@ -152,7 +158,7 @@ func show(t *testing.T, rows kv.Store) string {
 		}
 		v := scan.Value()
 		switch l.Table() {
-		case record.TableTail, record.TableOutbox, record.TableShipped:
+		case record.TableTail, record.TableOutbox, record.TableShipped, record.TableGrave:
 			if tine.TreeID(owner) == treeID {
 				continue
 			}
@@ -306,8 +312,8 @@ func newRows(t *testing.T, store *blob.Store) kv.Store {
 }
 
 // newWorld makes a tree in a store.
-func newWorld(t *testing.T, seed uint64, store, clean *blob.Store) *world {
-	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 5)), store: store, clean: clean, rows: newRows(t, clean),
+func newWorld(t *testing.T, seed uint64, store, clean *blob.Store, eager bool) *world {
+	w := &world{t: t, eager: eager, rng: rand.New(rand.NewPCG(seed, 5)), store: store, clean: clean, rows: newRows(t, clean),
 		segs: map[tine.SegmentID]*file{}, roll: map[tine.SegmentID]bool{}, asks: make(chan struct{}, 1)}
 	w.server(w.options())
 	first := w.opts

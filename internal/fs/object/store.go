@@ -56,8 +56,13 @@ func New(o Options) (*Store, error) {
 // segments/S/SEGMENT.GENERATION, S being the last two characters of the id,
 // which are random and so spread the keys.
 func Key(id tine.SegmentID, generation uint64) blob.Key {
+	return blob.Key(Prefix(id) + strconv.FormatUint(generation, 10))
+}
+
+// Prefix is what stands before the generation in the keys of a segment.
+func Prefix(id tine.SegmentID) string {
 	s := id.String()
-	return blob.Key("segments/" + s[len(s)-2:] + "/" + s + "." + strconv.FormatUint(generation, 10))
+	return "segments/" + s[len(s)-2:] + "/" + s + "."
 }
 
 // place is an object and what the cache calls it. Stores may share a cache, and

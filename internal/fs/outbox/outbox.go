@@ -190,13 +190,17 @@ func (o *Outbox) Each(after, upTo uint64, fn func(Entry) error) error {
 	return scan.Err()
 }
 
-// Remove removes the entries up to a number, and notes what the store has. It
-// is not flushed: what comes back after a crash is found in the store.
+// Remove removes the entries up to a number, and notes what the store has, and
+// rows that the shipper has added to it on its own. It is not flushed: what comes
+// back after a crash is found in the store.
 // Errors: those of committing rows.
-func (o *Outbox) Remove(s record.Shipped) error {
+func (o *Outbox) Remove(s record.Shipped, own ...kv.Change) error {
 	b := o.NewBatch()
 	b.DeleteRange(record.AppendKey(nil, o.tree, record.OutboxKey(0)), record.AppendKey(nil, o.tree, record.OutboxKey(s.Sequence+1)))
 	b.Set(record.Key(o.tree, record.TableKey(record.TableShipped), 0), s.Append(nil))
+	for _, c := range own {
+		c.Apply(b)
+	}
 	b.AllowLow()
 	return o.Store.Commit(b, false)
 }

@@ -24,6 +24,7 @@ const (
 	TableAlias      Table = 0x0a // tree: timeline id -> Alias
 	TableOutbox     Table = 0x0b // tree: sequence -> the changes of one commit that its store does not have yet
 	TableShipped    Table = 0x0c // tree: (nothing) -> Shipped
+	TableGrave      Table = 0x0d // tree: segment id -> Grave
 	TableDisk       Table = 0x10 // tenant: disk id -> Disk
 	TablePolicy     Table = 0x11 // tenant: disk id -> Policy
 	TableInode      Table = 0x20 // stratum: ino -> Inode

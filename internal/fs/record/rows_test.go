@@ -30,6 +30,7 @@ var recoders = []struct {
 	{"live", func(b []byte) ([]byte, error) { n, err := DecodeLive(b); return n.Append(nil), err }},
 	{"piece", func(b []byte) ([]byte, error) { n, err := DecodePiece(b); return n.Append(nil), err }},
 	{"disk", func(b []byte) ([]byte, error) { n, err := DecodeDisk(b); return n.Append(nil), err }},
+	{"grave", func(b []byte) ([]byte, error) { n, err := DecodeGrave(b); return n.Append(nil), err }},
 	{"shipped", func(b []byte) ([]byte, error) { n, err := DecodeShipped(b); return n.Append(nil), err }},
 	{"policy", func(b []byte) ([]byte, error) { n, err := DecodePolicy(b); return n.Append(nil), err }},
 }
@@ -53,6 +54,7 @@ func samples() [][]byte {
 		Task{Kind: TaskDrop, Timeline: line, Epoch: 4}.Append(nil),
 		Segment{Timeline: line, State: SegmentSealed, Generation: 1, End: 10, Synced: 10, Physical: 200, Created: 5}.Append(nil),
 		Live{Bytes: 12}.Append(nil), Piece{Len: 5, Runs: 2}.Append(nil), q.Append(nil),
+		Grave{Since: 5e18, Below: 1 << 33}.Append(nil),
 		Shipped{Number: 9, Term: 2, Sequence: 700, Checksum: 1 << 31}.Append(nil),
 		Policy{Every: 6e11, KeepFor: 9e13, KeepCount: 7, Since: 5, TTL: 8, Expires: 13}.Append(nil),
 	}

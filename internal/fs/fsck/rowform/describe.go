@@ -70,7 +70,7 @@ func keyText(l record.Logical) string {
 		return tine.TimelineID(id).String()
 	case record.TableCheckpoint:
 		return tine.CheckpointID(id).String()
-	case record.TableSegment, record.TableLive:
+	case record.TableSegment, record.TableLive, record.TableGrave:
 		return tine.SegmentID(id).String()
 	case record.TableTail, record.TablePiece:
 		return fmt.Sprintf("%s %d", tine.SegmentID(id), n)
@@ -143,6 +143,9 @@ func valueOf(t record.Table, v []byte) any {
 		return x
 	case record.TableXattr:
 		return map[string]string{"Value": text(v[1:])}
+	case record.TableGrave:
+		x, _ := record.DecodeGrave(v)
+		return x
 	case record.TableShipped:
 		x, _ := record.DecodeShipped(v)
 		return x

@@ -26,7 +26,7 @@ func TenantTable(t record.Table) bool {
 func Shape(l record.Logical) (good, known bool) {
 	switch l.Table() {
 	case record.TableTree, record.TableTimeline, record.TableCheckpoint, record.TableSegment, record.TableLive,
-		record.TableAlias, record.TableDisk, record.TablePolicy:
+		record.TableAlias, record.TableDisk, record.TablePolicy, record.TableGrave:
 		return len(l) == 1+tine.IDSize, true
 	case record.TableTail, record.TablePiece, record.TableLog:
 		return len(l) == 1+tine.IDSize+8, true
@@ -88,6 +88,8 @@ func Decodes(t record.Table, v []byte) error {
 		_, err = record.DecodeChunk(v)
 	case record.TableCounters:
 		_, err = record.DecodeCounters(v)
+	case record.TableGrave:
+		_, err = record.DecodeGrave(v)
 	case record.TableShipped:
 		_, err = record.DecodeShipped(v)
 	case record.TableOutbox:
@@ -129,6 +131,8 @@ func TableName(t record.Table) string {
 		return "outbox"
 	case record.TableShipped:
 		return "shipped"
+	case record.TableGrave:
+		return "grave"
 	case record.TableDisk:
 		return "disk"
 	case record.TablePolicy:

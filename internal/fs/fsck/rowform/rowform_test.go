@@ -21,7 +21,7 @@ func TestEveryTable(t *testing.T) {
 		"alias": record.IDKey(record.TableAlias, id), "disk": record.IDKey(record.TableDisk, id), "policy": record.IDKey(record.TablePolicy, id),
 		"inode": record.InodeKey(7), "dentry": record.DentryKey(7, "n"), "cookie": record.CookieKey(7, 3), "chunk": record.ChunkKey(7, 0),
 		"xattr": record.XattrKey(7, "user.a"), "link": record.LinkKey(7, 1, "n"), "orphan": record.OrphanKey(7),
-		"outbox": record.OutboxKey(9), "shipped": record.TableKey(record.TableShipped),
+		"grave": record.IDKey(record.TableGrave, id), "outbox": record.OutboxKey(9), "shipped": record.TableKey(record.TableShipped),
 		"counters": record.TableKey(record.TableCounters),
 	}
 	if len(Tables()) != len(keys) {

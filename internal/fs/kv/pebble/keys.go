@@ -50,7 +50,7 @@ func split(key []byte) int {
 	case record.TableInode, record.TableOrphan, record.TableTask, record.TableOutbox:
 		end += 8
 	case record.TableCookie, record.TableChunk, record.TableTimeline, record.TableCheckpoint, record.TableSegment,
-		record.TableLive, record.TableAlias, record.TableDisk:
+		record.TableLive, record.TableAlias, record.TableDisk, record.TableGrave:
 		end += 16
 	case record.TableTail, record.TablePiece, record.TableLog:
 		end += 24

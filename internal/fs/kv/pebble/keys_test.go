@@ -64,7 +64,7 @@ func logicals() []record.Logical {
 		record.TableKey(record.TableTree), record.TaskKey(10), record.OutboxKey(10), record.TableKey(record.TableShipped), record.LogKey(tine.DiskID(id), 11),
 		record.OffsetKey(record.TableTail, tine.SegmentID(id), 0), record.OffsetKey(record.TablePiece, tine.SegmentID(id), 12),
 	}
-	for _, t := range []record.Table{record.TableTimeline, record.TableCheckpoint, record.TableSegment, record.TableLive, record.TableAlias, record.TableDisk} {
+	for _, t := range []record.Table{record.TableTimeline, record.TableCheckpoint, record.TableSegment, record.TableLive, record.TableAlias, record.TableDisk, record.TableGrave} {
 		l = append(l, record.IDKey(t, id))
 	}
 	return l

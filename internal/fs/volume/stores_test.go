@@ -69,7 +69,7 @@ func TestAnotherMachineTakesUp(t *testing.T) {
 	if err := s.Unlink(root, volume.Root, "f7"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Fork(ctx, me, volume.Ref{Disk: "work"}, []string{"fork"}, volume.WaitRunnable); err != nil {
+	if _, err := a.Fork(ctx, me, volume.Ref{Disk: "work"}, []string{"fork"}, volume.WaitDurable); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.SyncStore(ctx, me, "work"); err != nil {

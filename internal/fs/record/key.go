@@ -225,6 +225,9 @@ func (l Logical) Seq() uint64 {
 	return binary.BigEndian.Uint64([]byte(l[1:]))
 }
 
+// End is the first logical key after all that start with l.
+func (l Logical) End() Logical { return Logical(PrefixEnd([]byte(l))) }
+
 // PrefixEnd returns the first key after all keys that start with p, or nil if
 // there is none.
 func PrefixEnd(p []byte) []byte {

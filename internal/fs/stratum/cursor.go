@@ -35,6 +35,9 @@ func (c *Cursor) Peek() (record.Logical, bool, error) { return c.key, c.ok, c.er
 // Version returns the version that the cursor stands at.
 func (c *Cursor) Version() Version { return c.val }
 
+// Value returns the same as a look-up finds it.
+func (c *Cursor) Value() Found { return c.val.Found() }
+
 // Close ends the walk.
 func (c *Cursor) Close() { c.scan.Close() }
 

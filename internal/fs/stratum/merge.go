@@ -3,7 +3,7 @@ package stratum
 import "tine.dev/tine/internal/fs/record"
 
 // Source is one ordered run of rows that Merge walks, with values of whatever
-// kind its maker has. A Cursor is one but for its values.
+// kind its maker has. A Cursor is one of Found.
 type Source[V any] interface {
 	// Peek returns the key that the source stands at; false at its end.
 	Peek() (record.Logical, bool, error)

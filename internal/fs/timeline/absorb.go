@@ -261,7 +261,9 @@ func (l *line) recorded() bool {
 // foldStep moves some rows; done reports that the stratum is empty and gone.
 // It runs in the line's committer.
 func (l *line) foldStep(from, to *stratum.Stratum) (done bool, err error) {
+	l.tree.folds.Add(1)
 	done, err = from.Fold(l.tree.place.Rows, to)
+	l.tree.folds.Add(1)
 	if done {
 		l.dropStratum(from)
 	}

@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"log/slog"
@@ -63,21 +64,11 @@ func (o *Options) setDefaults() {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.CommitInterval == 0 {
-		o.CommitInterval = time.Second
-	}
-	if o.UndoKeep == 0 {
-		o.UndoKeep = 3
-	}
-	if o.SegmentBytes == 0 {
-		o.SegmentBytes = 64 << 20
-	}
-	if o.TailBytes == 0 {
-		o.TailBytes = 64 << 10
-	}
-	if o.LayerBytes == 0 {
-		o.LayerBytes = 8 << 20
-	}
+	o.CommitInterval = cmp.Or(o.CommitInterval, time.Second)
+	o.UndoKeep = cmp.Or(o.UndoKeep, 3)
+	o.SegmentBytes = cmp.Or(o.SegmentBytes, 64<<20)
+	o.TailBytes = cmp.Or(o.TailBytes, 64<<10)
+	o.LayerBytes = cmp.Or(o.LayerBytes, 8<<20)
 }
 
 // Engine is all the trees of one data directory.

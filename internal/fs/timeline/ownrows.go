@@ -27,7 +27,7 @@ func (o *OwnRows) Keys(p record.Logical, born kv.Born) iter.Seq2[record.Logical,
 				continue
 			}
 			it := y.rows.Iter()
-			for ok := it.Seek(p); ok && it.Key() < prefixEnd(p); ok = it.Next() {
+			for ok := it.Seek(p); ok && it.Key() < p.End(); ok = it.Next() {
 				if !yield(it.Key(), nil) {
 					return
 				}
@@ -56,7 +56,7 @@ func (o *OwnRows) Each(p record.Logical, fn func(record.Logical, []stratum.Versi
 			pending[k] = struct{}{}
 		}
 		it := y.rows.Iter()
-		for ok := it.Seek(p); ok && it.Key() < prefixEnd(p); ok = it.Next() {
+		for ok := it.Seek(p); ok && it.Key() < p.End(); ok = it.Next() {
 			pending[it.Key()] = struct{}{}
 		}
 	}

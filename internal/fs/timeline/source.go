@@ -39,13 +39,3 @@ func (s *layerSource) Value() Found {
 
 func (s *layerSource) Next()  { s.ok = s.iter.Next() }
 func (s *layerSource) Close() {}
-
-// stratumSource walks a stratum.
-type stratumSource struct{ *stratum.Cursor }
-
-func (s stratumSource) Value() Found { return found(s.Version()) }
-
-// prefixEnd is the first logical key after all that start with p.
-func prefixEnd(p record.Logical) record.Logical {
-	return record.Logical(record.PrefixEnd([]byte(p)))
-}

@@ -40,6 +40,7 @@ type tree struct {
 
 	topo    sync.RWMutex
 	version atomic.Uint64 // grows with every change of the topology
+	folds   atomic.Uint64 // grows before and after each step of a fold: odd while one runs
 
 	segMu sync.RWMutex
 	segs  map[tine.SegmentID]*segInfo

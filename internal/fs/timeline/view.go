@@ -62,25 +62,14 @@ func (v *View) hops() []hop {
 	return p.hops
 }
 
-// Found is what a look-up gives: a value, a tombstone or nothing, and the
-// birth of the version.
-type Found struct {
-	Val   []byte
-	Birth tine.Epoch
-	Kind  Kind
-}
+// Found is what a look-up gives.
+type Found = stratum.Found
 
-// Exists reports that there is a value.
-func (f Found) Exists() bool { return f.Kind == Value }
-
-// Kind tells what a look-up has found.
-type Kind uint8
-
-// The kinds.
+// What a look-up finds.
 const (
-	Nothing   Kind = iota // neither a value nor a tombstone, anywhere
-	Tombstone             // deleted
-	Value
+	Nothing   = stratum.Nothing
+	Tombstone = stratum.Tombstone
+	Value     = stratum.Value
 )
 
 // Reader looks up rows of a view. It is made for one operation, with line.mu
@@ -91,13 +80,16 @@ const (
 // snapshot. A layer is dropped only after it is applied, so a row is in a
 // layer that the Reader holds or in the snapshot that it takes later. A
 // stratum leaves the path only after its rows were moved, so a later snapshot
-// has them where the path leads.
+// has them where the path leads. A filter is only as wide as the rows were when it
+// is asked, and the snapshot has its moment at its first read: if a fold moved rows
+// between the two, what was looked up is looked up again.
 type Reader struct {
 	view   *View
 	hops   []hop
 	layers []held // of the hops that have some, nearest first
 	open   *layer // the line's own open layer; nil for frozen views
 	snap   kv.Snapshot
+	folds  uint64 // see tree.folds, as it was before the first filter was asked
 	key    []byte
 }
 
@@ -109,7 +101,7 @@ type held struct {
 
 // reader returns a Reader of the view; the caller holds line.mu.
 func (v *View) reader() *Reader {
-	r := &Reader{view: v, hops: v.hops()}
+	r := &Reader{view: v, hops: v.hops(), folds: v.line.tree.folds.Load()}
 	for i := range r.hops {
 		if ys := r.hops[i].line.layers(); len(ys) > 0 {
 			r.layers = append(r.layers, held{i, ys})
@@ -141,6 +133,20 @@ func (r *Reader) Get(l record.Logical) (Found, error) { return r.at(l, tine.Head
 // at finds the newest version not after limit, a restriction that holds on
 // every hop: it is how the version under a version is found.
 func (r *Reader) at(l record.Logical, limit tine.Epoch) (Found, error) {
+	fresh := r.snap == nil
+	f, err := r.walk(l, limit)
+	if err == nil && fresh && r.folded() {
+		return r.walk(l, limit)
+	}
+	return f, err
+}
+
+// folded reports that the snapshot may be younger than what filters have said.
+func (r *Reader) folded() bool {
+	return r.snap != nil && (r.folds%2 == 1 || r.view.line.tree.folds.Load() != r.folds)
+}
+
+func (r *Reader) walk(l record.Logical, limit tine.Epoch) (Found, error) {
 	if r.open != nil && r.open.epoch <= limit {
 		if e, ok := r.open.rows.Get(l); ok {
 			return e.found(r.open.epoch), nil
@@ -170,7 +176,7 @@ func (r *Reader) at(l record.Logical, limit tine.Epoch) (Found, error) {
 				return Found{}, err
 			}
 			if ok {
-				return found(stratum.Decode(v, birth)), nil
+				return stratum.Decode(v, birth).Found(), nil
 			}
 		}
 	}
@@ -201,13 +207,6 @@ func (r *Reader) layersOf(hop int) []*layer {
 		}
 	}
 	return nil
-}
-
-func found(v stratum.Version) Found {
-	if v.Tomb {
-		return Found{Birth: v.Birth, Kind: Tombstone}
-	}
-	return Found{Val: v.Val, Birth: v.Birth, Kind: Value}
 }
 
 func (e *entry) found(birth tine.Epoch) Found {
@@ -261,13 +260,34 @@ func (y *layer) amend(l record.Logical, vs []stratum.Version) []stratum.Version 
 // Scan calls fn for the newest version of each row whose logical key is in
 // [from, end), in order, tombstones left out, until fn returns false.
 func (r *Reader) Scan(from, end record.Logical, fn func(record.Logical, Found) (bool, error)) error {
-	var sources []source
-	defer func() {
-		for _, s := range sources {
-			s.Close()
+	fresh := r.snap == nil
+	sources, err := r.sources(from, end)
+	if err == nil && fresh && r.folded() {
+		closeAll(sources)
+		sources, err = r.sources(from, end)
+	}
+	defer closeAll(sources)
+	if err != nil {
+		return err
+	}
+	return stratum.Merge(sources, func(k record.Logical, f Found) (bool, error) {
+		if f.Kind != Value {
+			return true, nil
 		}
-	}()
-	add := func(s source) { sources = append(sources, s) }
+		return fn(k, f)
+	})
+}
+
+func closeAll(sources []source) {
+	for _, s := range sources {
+		s.Close()
+	}
+}
+
+// sources returns what a scan merges, newest first; with an error those that there
+// are until then.
+func (r *Reader) sources(from, end record.Logical) (all []source, err error) {
+	add := func(s source) { all = append(all, s) }
 	group := stratum.Group(from, end)
 	hash := stratum.HashOf(r.view.line.tree.engine.seed, group)
 	above := r.layers
@@ -293,15 +313,10 @@ func (r *Reader) Scan(from, end record.Logical, fn func(record.Logical, Found) (
 			}
 			src, err := s.Cursor(r.snapshot(), from, end, h.limit)
 			if err != nil {
-				return err
+				return all, err
 			}
-			add(stratumSource{src})
+			add(src)
 		}
 	}
-	return stratum.Merge(sources, func(k record.Logical, f Found) (bool, error) {
-		if f.Kind != Value {
-			return true, nil
-		}
-		return fn(k, f)
-	})
+	return all, nil
 }

@@ -23,7 +23,8 @@ RELEASE_FLAGS ?=
 
 # All packages, and those in which many goroutines work at once.
 PKGS ?= ./...
-RACE_PKGS ?= ./internal/fs/timeline/... ./internal/fs/stratum/... ./internal/fs/usage/... ./internal/fs/segment/... ./internal/fs/volume/... ./internal/fs/fusefs/...
+RACE_PKGS ?= ./internal/fs/timeline/... ./internal/fs/stratum/... ./internal/fs/usage/... ./internal/fs/segment/... ./internal/fs/volume/... ./internal/fs/fusefs/... \
+  ./internal/fs/cache ./internal/fs/object ./internal/fs/outbox ./internal/fs/depot
 RACE_FLAGS ?=
 
 TEST_FLAGS ?=

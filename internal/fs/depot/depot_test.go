@@ -20,7 +20,7 @@ import (
 
 var (
 	seed   = flag.Uint64("depot.seed", 0, "the first seed; 0: 1")
-	rounds = flag.Int("depot.rounds", 20, "how many seeds")
+	rounds = flag.Int("depot.rounds", 12, "how many seeds")
 )
 
 // patient makes a store that tries for as long as the plan is bad, without

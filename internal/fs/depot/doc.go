@@ -6,6 +6,9 @@
 // Below the store's prefix, for a tree of the id T:
 //
 //	trees/T/journal/N            commits, in order: see package journal; N has 20 digits
+//	trees/T/manifest             which runs there are, and where the journal is to be replayed from: manifest.go
+//	trees/T/runs/R/N             the tables of run R: see package run
+//	servers/S                    what server S says of itself: lease.go
 //	segments/S/SEG.G             file data: see package object; S is the id's last two characters, G the generation
 //
 // # Shipping

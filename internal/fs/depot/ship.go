@@ -22,7 +22,7 @@ func (t *Tree) shipAll(ctx context.Context) error {
 		}
 		// What was committed without a flush must not be in the store and, after
 		// a crash, not here.
-		if err := t.box.Store.Commit(t.box.NewBatch(), true); err != nil {
+		if err := t.box.Firm(settled); err != nil {
 			return err
 		}
 		c := &cargo{t: t, last: t.shipped.Sequence, settled: settled, segs: map[tine.SegmentID]*record.Segment{}, stays: map[tine.SegmentID]bool{}}

@@ -50,6 +50,7 @@ type Outbox struct {
 	mu     sync.Mutex // a leaf
 	next   uint64
 	flying map[uint64]struct{} // numbers whose commit has not returned
+	firm   uint64              // numbers up to it are settled and durable
 	added  chan struct{}       // holds one token after an entry was added
 }
 
@@ -79,7 +80,7 @@ func (o *Outbox) Commit(b kv.Batch, sync bool) error {
 	}
 	packed := o.codec.Pack(nil, list)
 	o.mu.Lock()
-	seq := o.next
+	seq, before := o.next, o.settled()
 	o.next++
 	o.flying[seq] = struct{}{}
 	o.mu.Unlock()
@@ -87,6 +88,12 @@ func (o *Outbox) Commit(b kv.Batch, sync bool) error {
 	err = o.Store.Commit(b, sync)
 	o.mu.Lock()
 	delete(o.flying, seq)
+	if sync && err == nil {
+		if before == seq-1 {
+			before = seq
+		}
+		o.firm = max(o.firm, before)
+	}
 	o.mu.Unlock()
 	select {
 	case o.added <- struct{}{}:
@@ -152,11 +159,33 @@ func addSegment(l *journal.List, c kv.Change) error {
 func (o *Outbox) Settled() (settled, newest uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	settled = o.next - 1
+	return o.settled(), o.next - 1
+}
+
+func (o *Outbox) settled() uint64 {
+	n := o.next - 1
 	for seq := range o.flying {
-		settled = min(settled, seq-1)
+		n = min(n, seq-1)
 	}
-	return settled, o.next - 1
+	return n
+}
+
+// Firm makes durable what is settled up to a number, unless that is known to be so.
+// Errors: those of committing rows.
+func (o *Outbox) Firm(upTo uint64) error {
+	o.mu.Lock()
+	firm := o.firm
+	o.mu.Unlock()
+	if firm >= upTo {
+		return nil
+	}
+	if err := o.Store.Commit(o.NewBatch(), true); err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.firm = max(o.firm, upTo)
+	return nil
 }
 
 // Entry is one commit that waits.
@@ -201,7 +230,7 @@ func (o *Outbox) Remove(s record.Shipped, own ...kv.Change) error {
 	for _, c := range own {
 		c.Apply(b)
 	}
-	b.AllowLow()
+	b.Frees()
 	return o.Store.Commit(b, false)
 }
 

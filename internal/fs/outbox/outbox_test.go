@@ -164,3 +164,39 @@ func TestWhatIsOfThisMachine(t *testing.T) {
 		}
 	}
 }
+
+// TestFlushesThatAreNeeded: what was committed with a flush, or before one that began later, is not
+// flushed again.
+func TestFlushesThatAreNeeded(t *testing.T) {
+	rows := faulty.Wrap(mem.New(), faulty.Plan{})
+	o, err := outbox.Open(rows, tree, 0, codec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := func(sync bool) {
+		t.Helper()
+		b := o.NewBatch()
+		b.Set(row(1), nil)
+		if err := o.Commit(b, sync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, tc := range []struct {
+		syncs []bool
+		flush bool
+	}{
+		{[]bool{true}, false}, {[]bool{false, true}, false}, {[]bool{true, false}, true}, {nil, false}, {[]bool{false}, true}, {[]bool{true, true}, false},
+	} {
+		for _, sync := range tc.syncs {
+			commit(sync)
+		}
+		settled, _ := o.Settled()
+		before := rows.Commits()
+		if err := o.Firm(settled); err != nil {
+			t.Fatal(err)
+		}
+		if flushed := rows.Commits() > before; flushed != tc.flush {
+			t.Errorf("case %d: flushed %v, want %v", i, flushed, tc.flush)
+		}
+	}
+}

@@ -109,8 +109,8 @@ func (s *surveyed) readManifests() error {
 		}
 	}
 	if s.manifest.Virtual {
-		return tine.Errorf(tine.KindVersion, "the row store has tables that stand for parts of files, which this version does not make").
-			WithHint("repair it with the version that wrote it")
+		return tine.Errorf(tine.KindUnsupported, "the row store reads tables that lie in an object store, or parts of files beside such; this version cannot write it anew").
+			WithHint("take its disks up from their stores, with an empty data directory; disks that are on this machine alone are to be restored from a backup")
 	}
 	if !s.whole {
 		s.say(pebble.ManifestName(current), "the manifest %s is missing or damaged: all tables that are there are taken for valid; rows that were deleted may come back, and be in an older state",

@@ -281,7 +281,9 @@ func checkManifest(fsys vfs.FS, dir string, current uint64, known Durable) (*dbf
 	return m, nil
 }
 
-// checkChain looks whether no log is missing of those with rows that are not in tables.
+// checkChain looks whether no log is missing of those with rows that are not in tables. The
+// first of them is missed only if the manifest was last written before its rows were: what that
+// says of sequence numbers is the newest that was given, not the newest in a table.
 func checkChain(fsys vfs.FS, dir string, files Files, m *dbfiles.Manifest) error {
 	if m == nil {
 		return nil

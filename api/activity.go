@@ -26,6 +26,7 @@ type DiskActivity struct {
 	Sessions int      `json:"sessions"`
 	Mounts   []string `json:"mounts" nullable:"false"`
 	Dirty    int64    `json:"dirty_bytes" doc:"Written and not yet durable"`
+	Backlog  *uint64  `json:"store_backlog_commits,omitempty" doc:"Commits that the disk's store does not have yet; absent for a disk without a store"`
 	Counts   OpCounts `json:"counts" doc:"Since the disk was last taken into use"`
 }
 

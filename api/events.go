@@ -13,7 +13,7 @@ import (
 type Event struct {
 	Seq    uint64    `json:"seq,omitempty" doc:"Grows by one with each event of one run of the server; absent for one that is known only from a disk's log"`
 	Time   time.Time `json:"time"`
-	Kind   string    `json:"kind" example:"fork" doc:"server-start, server-stop, disk-create, disk-import, disk-remove, disk-purge, disk-undelete, disk-rename, disk-change, disk-expire, fork, checkpoint, checkpoint-remove, rollback, promote, undo, mount, remount, unmount, mount-lost, policy, policy-failed, full, corrupt, failed, error. More may come"`
+	Kind   string    `json:"kind" example:"fork" doc:"server-start, server-stop, disk-create, disk-import, disk-remove, disk-purge, disk-undelete, disk-rename, disk-change, disk-expire, fork, checkpoint, checkpoint-remove, rollback, promote, undo, mount, remount, unmount, mount-lost, store-add, store-remove, disk-taken-up, disk-lost, policy, policy-failed, full, corrupt, failed, error. More may come"`
 	Disk   string    `json:"disk,omitempty" doc:"The disk's name at that time"`
 	DiskID string    `json:"disk_id,omitempty"`
 	Detail string    `json:"detail,omitempty"`

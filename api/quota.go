@@ -31,6 +31,9 @@ type QuotaUse struct {
 type NewDisk struct {
 	Name  string `json:"name" doc:"1 to 128 letters, digits, '.', '_' and '-', starting with a letter, a digit or '_'"`
 	Quota *Quota `json:"quota,omitempty"`
+	Store string `json:"store,omitempty" doc:"The name of the store that the disk lives in; absent: on the server's machine alone. Forks of it live there too"`
+
+	Durability string `json:"durability,omitempty" enum:"local,bucket" doc:"Where data is when fsync returns: on the server's device, or in the store as well. It is the disk's for good, and its forks'. Default: local"`
 }
 
 // CreateDiskWithin makes an empty disk with a quota. It is durable when the

@@ -15,6 +15,8 @@ type Disk struct {
 	Mounts   []string   `json:"mounts" nullable:"false" doc:"The directories at which the disk, or a checkpoint of it, is mounted"`
 	Epoch    uint64     `json:"epoch" doc:"Grows with every checkpoint and fork"`
 	Depth    int        `json:"depth" doc:"How many lines a read may have to ask: 1 for a disk that was not forked"`
+	Store    *DiskStore `json:"store,omitempty" doc:"The store that the disk lives in; absent for one of the server's machine alone"`
+	Error    *Error     `json:"error,omitempty" doc:"Why the disk cannot be used now; epoch, depth and timeline are then not known"`
 	Quota    *Quota     `json:"quota,omitempty" doc:"What bounds the disk; absent if nothing does"`
 	Policy   *Policy    `json:"policy,omitempty" doc:"What the server does with the disk by itself; absent if nothing. Its checkpoints are only in the answer of getPolicy"`
 }

@@ -76,6 +76,20 @@ func (c *cli) completeDisk(cmd *cobra.Command, _ string) []string {
 	return diskNames(ds)
 }
 
+func (c *cli) completeStore(cmd *cobra.Command, _ string) []string {
+	ctx, cancel := within(cmd)
+	defer cancel()
+	ss, err := c.client().Stores(ctx)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, s := range ss {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
 func (c *cli) completeDeleted(cmd *cobra.Command, _ string) []string {
 	ctx, cancel := within(cmd)
 	defer cancel()
@@ -158,7 +172,7 @@ var bashCompletion string
 func (c *cli) completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "completion SHELL", Short: "Print the completion script for bash, zsh, fish or powershell",
-		Long: "Print a script that completes commands, flags, and the names of disks, checkpoints and mounts,\n" +
+		Long: "Print a script that completes commands, flags, and the names of disks, checkpoints, mounts and stores,\n" +
 			"which it asks from the server.",
 		Example: "  source <(tine completion bash)\n  tine completion bash > /etc/bash_completion.d/tine\n" +
 			"  tine completion zsh > \"${fpath[1]}/_tine\"\n  tine completion fish > ~/.config/fish/completions/tine.fish",

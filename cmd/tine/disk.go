@@ -17,12 +17,16 @@ func (c *cli) diskCommand() *cobra.Command {
 
 func (c *cli) diskCreate() *cobra.Command {
 	var from, fromDir, quotaBytes, quotaInodes string
+	var n api.NewDisk
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create a disk: empty, as a fork, or from a directory",
 		Long: "Create a disk. It is empty, or a fork of another disk or checkpoint (--from), or a copy\n" +
 			"of a directory of the server's machine (--from-dir). The disk is durable when the command\n" +
-			"returns. An import that fails or is interrupted leaves no disk behind.",
-		Example: "  tine disk create work\n  tine disk create small --quota-bytes 10G\n  tine disk create try --from work@before\n  tine disk create base --from-dir /srv/project",
+			"returns. An import that fails or is interrupted leaves no disk behind.\n\n" +
+			"With --store the disk lives in an object store: what is written goes there in the background, and another\n" +
+			"machine can serve the disk from there should this one be lost. With --durability bucket fsync returns only\n" +
+			"when the store has the data; with local, which is the rule, when this machine's device has it.",
+		Example: "  tine disk create work\n  tine disk create small --quota-bytes 10G\n  tine disk create safe --store eu --durability bucket\n  tine disk create try --from work@before\n  tine disk create base --from-dir /srv/project",
 		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -39,11 +43,21 @@ func (c *cli) diskCreate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d, err := c.client().CreateDiskWithin(cmd.Context(), args[0], newQuota(bytes, inodes))
+			n.Name = args[0]
+			if q := newQuota(bytes, inodes); q != (api.Quota{}) {
+				n.Quota = &q
+			}
+			d, err := c.client().CreateDiskIn(cmd.Context(), n)
 			if err != nil {
 				return err
 			}
-			return c.print(d, func() { c.say("created the disk %s", d.Name) })
+			return c.print(d, func() {
+				if d.Store != nil {
+					c.say("created the disk %s in the store %s", d.Name, storeName(d.Store))
+				} else {
+					c.say("created the disk %s", d.Name)
+				}
+			})
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -51,6 +65,12 @@ func (c *cli) diskCreate() *cobra.Command {
 	cmd.Flags().StringVar(&fromDir, "from-dir", "", "copy this directory")
 	cmd.Flags().StringVar(&quotaBytes, "quota-bytes", "", "of an empty disk: the most bytes of data, such as 10G")
 	cmd.Flags().StringVar(&quotaInodes, "quota-inodes", "", "of an empty disk: the most inodes")
+	cmd.Flags().StringVar(&n.Store, "store", "", "of an empty disk: the store that it lives in; see `tine store ls`")
+	cmd.Flags().StringVar(&n.Durability, "durability", "", "of an empty disk in a store: where data is when fsync returns: local or bucket")
+	cmd.MarkFlagsMutuallyExclusive("from", "from-dir", "store")
+	cmd.MarkFlagsMutuallyExclusive("from", "from-dir", "durability")
+	c.completeFlag(cmd, "store", c.completeStore)
+	c.completeFlag(cmd, "durability", func(*cobra.Command, string) []string { return []string{api.DurabilityLocal, api.DurabilityBucket} })
 	cmd.MarkFlagsMutuallyExclusive("from", "from-dir", "quota-bytes")
 	cmd.MarkFlagsMutuallyExclusive("from", "from-dir", "quota-inodes")
 	c.completeFlag(cmd, "from", c.completeRef)
@@ -97,6 +117,12 @@ func (c *cli) diskTable(ds []api.Disk, deleted bool) {
 	if deleted {
 		titles[3] = "DELETED"
 	}
+	if slices.ContainsFunc(ds, func(d api.Disk) bool { return d.Store != nil }) {
+		titles = append(titles, "STORE")
+		for i, d := range ds {
+			rows[i] = append(rows[i], storeCell(d))
+		}
+	}
 	if slices.ContainsFunc(ds, func(d api.Disk) bool { return d.Policy != nil && d.Policy.Expires != nil }) {
 		titles = append(titles, "REMOVED AT")
 		for i, d := range ds {
@@ -128,11 +154,13 @@ func (c *cli) diskShow() *cobra.Command {
 				return err
 			}
 			return c.print(shownDisk{d, u}, func() {
+				in, durable, behind, elsewhere := storeFields(d.Store)
 				bytes, inodes := quotaFields(d.Quota)
 				checkpoints, ends, failure := policyFields(d.Policy)
 				c.fields("name", d.Name, "id", d.ID, "created", at(d.Created), "forked from", d.Origin,
 					"mounted on", strings.Join(d.Mounts, ", "), "in use by", strings.Join(d.Sessions, ", "),
 					"files", plural(u.Inodes, "inode"), "data", size(u.LogicalBytes), "of its own", size(u.UniqueBytes), "shared", size(u.SharedBytes),
+					"store", in, "fsync returns when", durable, "not in the store yet", behind, "elsewhere", elsewhere,
 					"quota of data", bytes, "quota of inodes", inodes,
 					"checkpoints", checkpoints, "removed at", ends, "policy failed", failure,
 					"timeline", d.Timeline, "tree", d.Tree)

@@ -162,17 +162,26 @@ func mountMode(m api.Mount) string {
 }
 
 func (c *cli) syncCommand() *cobra.Command {
-	return &cobra.Command{
+	var toStore bool
+	cmd := &cobra.Command{
 		Use: "sync DISK", Short: "Make durable all that has reached the server",
 		Long: "Make durable all that has reached the server for the disk, as fsync of any of its files does. Pages that\n" +
-			"programs have mapped and changed, or that a mount with --writeback still holds, reach it by sync(1).",
-		Example: "  tine sync work",
+			"programs have mapped and changed, or that a mount with --writeback still holds, reach it by sync(1).\n\n" +
+			"With --to-store the command returns when the disk's object store has all of it as well: then the disk can be\n" +
+			"taken up on another machine as it is now.",
+		Example: "  tine sync work\n  tine sync work --to-store",
 		Args:    arguments(1, 1), ValidArgsFunction: c.once(c.completeDisk),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := c.client().SyncDisk(cmd.Context(), args[0]); err != nil {
+			sync, said := c.client().SyncDisk, "all that reached %s is durable"
+			if toStore {
+				sync, said = c.client().SyncStore, "all that reached %s is in its store"
+			}
+			if err := sync(cmd.Context(), args[0]); err != nil {
 				return err
 			}
-			return c.print(map[string]string{"disk": args[0]}, func() { c.say("all that reached %s is durable", args[0]) })
+			return c.print(map[string]string{"disk": args[0]}, func() { c.say(said, args[0]) })
 		},
 	}
+	cmd.Flags().BoolVar(&toStore, "to-store", false, "return only when the disk's store has it as well")
+	return cmd
 }

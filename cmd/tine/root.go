@@ -91,10 +91,11 @@ func (c *cli) root() *cobra.Command {
 	f.StringVar(&c.author, "author", "", "who makes it, for the history (TINE_AUTHOR, else user@host)")
 	f.BoolVar(&c.json, "json", false, "print results and errors as JSON")
 
-	root.AddGroup(&cobra.Group{ID: "disks", Title: "Disks:"}, &cobra.Group{ID: "history", Title: "History:"},
+	root.AddGroup(&cobra.Group{ID: "disks", Title: "Disks:"}, &cobra.Group{ID: "stores", Title: "Stores:"}, &cobra.Group{ID: "history", Title: "History:"},
 		&cobra.Group{ID: "look", Title: "Looking:"}, &cobra.Group{ID: "server", Title: "Server:"})
 	group(root, "disks", c.diskCommand(), c.mountCommand(), c.umountCommand(), c.mountsCommand(), c.syncCommand(), c.quotaCommand(), c.policyCommand(),
 		c.importCommand(), c.exportCommand(), c.cpCommand())
+	group(root, "stores", c.storeCommand())
 	group(root, "history", c.checkpointCommand(), c.forkCommand(), c.rollbackCommand(), c.promoteCommand(), c.undoCommand())
 	group(root, "look", c.logCommand(), c.diffCommand(), c.duCommand(), c.treeCommand(), c.topCommand(), c.eventsCommand())
 	group(root, "server", c.fsckCommand(), c.dumpCommand())

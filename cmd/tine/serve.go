@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +17,7 @@ import (
 func (c *cli) serveCommand() *cobra.Command {
 	var file string
 	values := map[string]*string{}
+	lists := map[string]*[]string{}
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the server",
 		Long: "Run the server of one data directory until it is told to stop.\n\n" +
@@ -26,13 +28,19 @@ func (c *cli) serveCommand() *cobra.Command {
 			"taken away. They come back at the next start; `tine umount` takes one away for good. A second\n" +
 			"signal ends the process at once, as a crash would. Ready, it logs a line, tells systemd\n" +
 			"(Type=notify), and answers /readyz on its socket; /healthz answers from the start.",
-		Example: "  tine serve\n  tine serve --data /srv/tine --socket /run/tine/tine.sock --cache-bytes 1GiB\n  tine serve --config /etc/tine.toml",
-		Args:    arguments(0, 0),
+		Example: "  tine serve\n  tine serve --data /srv/tine --socket /run/tine/tine.sock --cache-bytes 1GiB\n  tine serve --config /etc/tine.toml\n" +
+			"  tine serve --store eu='s3://bucket/tine?region=eu-central-1'",
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			flags := map[string]string{}
 			for name, v := range values {
 				if cmd.Flags().Changed(name) {
 					flags[name] = *v
+				}
+			}
+			for name, v := range lists {
+				if cmd.Flags().Changed(name) {
+					flags[name] = strings.Join(*v, " ")
 				}
 			}
 			if cmd.Flags().Changed("socket") {
@@ -43,7 +51,7 @@ func (c *cli) serveCommand() *cobra.Command {
 				return err
 			}
 			return server.Run(cmd.Context(), server.Options{Config: cfg, Log: c.logger(cfg),
-				NotifySocket: c.env.getenv("NOTIFY_SOCKET"), Guard: c.env.guard})
+				NotifySocket: c.env.getenv("NOTIFY_SOCKET"), Guard: c.env.guard, OpenStore: openStore})
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "TOML file with settings (TINE_CONFIG)")
@@ -51,7 +59,12 @@ func (c *cli) serveCommand() *cobra.Command {
 		if s.Name == "socket" {
 			continue // every command has it
 		}
+		if s.Many {
+			lists[s.Name] = cmd.Flags().StringArray(s.Name, nil, s.Help)
+			continue
+		}
 		values[s.Name] = cmd.Flags().String(s.Name, "", s.Help)
+		cmd.Flags().Lookup(s.Name).Hidden = s.Hidden
 	}
 	cmd.Flags().Lookup("data").DefValue = config.DefaultData(c.env.getenv, c.env.uid) // for the help; config.Load knows it too
 	must(cmd.MarkFlagDirname("data"))

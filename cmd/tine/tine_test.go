@@ -92,7 +92,7 @@ func (w *world) serve() {
 	go func() {
 		done <- server.Run(ctx, server.Options{
 			Config: w.cfg, Log: slog.New(slog.DiscardHandler), Ready: func() { close(ready) },
-			Mounter: func(h *volume.Host) keeper.Mounter { return attachOnly{h} },
+			Mounter: func(h *volume.Host) keeper.Mounter { return attachOnly{h} }, OpenStore: openStore,
 		})
 	}()
 	select {

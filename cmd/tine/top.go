@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -23,7 +24,8 @@ func (c *cli) topCommand() *cobra.Command {
 		Use: "top", Short: "Show what the disks in use are doing",
 		Long: "Show the disks in use, second by second: file operations, bytes read and written, how long half of\n" +
 			"the operations took at most (p50) and all but one in a hundred (p99), the same of fsync, and what is\n" +
-			"written and not yet durable. With --json one object a second.",
+			"written and not yet durable; of disks in a store, how many commits the store does not have yet (to store).\n" +
+			"With --json one object a second.",
 		Example: "  tine top\n  tine top --once\n  tine top --once --json",
 		Args:    arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -65,6 +67,7 @@ type diskLoad struct {
 	Fsync50  float64            `json:"fsync_p50_ms"`
 	Fsync99  float64            `json:"fsync_p99_ms"`
 	Dirty    int64              `json:"dirty_bytes"`
+	Backlog  *uint64            `json:"store_backlog_commits,omitempty"`
 }
 
 func (c *cli) top(ctx context.Context, once bool, every time.Duration) error {
@@ -144,14 +147,18 @@ func topText(l load) string {
 	fmt.Fprintf(&b, "commits %.0f/s, p99 %s ms; not yet durable %s in %s; to do: %s\n\n", l.Commits, ms(l.CommitP99),
 		size(l.Background.DirtyBytes), plural(int64(l.Background.Layers), "sealed commit"), plural(int64(l.Background.Tasks), "task"))
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "OP/S\tREAD/S\tWRITTEN/S\tP50 MS\tP99 MS\tFSYNC P50\tP99\tDIRTY\t  DISK")
+	fmt.Fprintln(w, "OP/S\tREAD/S\tWRITTEN/S\tP50 MS\tP99 MS\tFSYNC P50\tP99\tDIRTY\tTO STORE\t  DISK")
 	for _, d := range l.Disks {
 		where := strings.Join(d.Mounts, ", ")
 		if where == "" {
 			where = plural(int64(d.Sessions), "session")
 		}
-		fmt.Fprintf(w, "%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t  %s (%s)\n", d.Ops, size(int64(d.Read)), size(int64(d.Written)), ms(d.P50), ms(d.P99),
-			ms(d.Fsync50), ms(d.Fsync99), size(d.Dirty), d.Disk, printable(where))
+		behind := "-"
+		if d.Backlog != nil {
+			behind = strconv.FormatUint(*d.Backlog, 10)
+		}
+		fmt.Fprintf(w, "%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t  %s (%s)\n", d.Ops, size(int64(d.Read)), size(int64(d.Written)), ms(d.P50), ms(d.P99),
+			ms(d.Fsync50), ms(d.Fsync99), size(d.Dirty), behind, d.Disk, printable(where))
 	}
 	_ = w.Flush()
 	return b.String()
@@ -178,7 +185,7 @@ func between(a, b api.Activity) load {
 	l := load{Time: b.Time, Seconds: seconds, Disks: []diskLoad{}, Background: b.Background, Mounts: b.Mounts}
 	for _, d := range b.Disks {
 		x := rates(old[d.ID], d.Counts, b.Bounds, seconds)
-		x.Disk, x.Mounts, x.Sessions, x.Dirty = d.Disk, d.Mounts, d.Sessions, d.Dirty
+		x.Disk, x.Mounts, x.Sessions, x.Dirty, x.Backlog = d.Disk, d.Mounts, d.Sessions, d.Dirty, d.Backlog
 		l.Disks = append(l.Disks, x)
 	}
 	slices.SortStableFunc(l.Disks, func(x, y diskLoad) int { return cmp.Or(cmp.Compare(y.Ops, x.Ops), cmp.Compare(x.Disk, y.Disk)) })

@@ -37,6 +37,8 @@ type Config struct {
 	TrashKeep      time.Duration // how long a removed disk can be undeleted; 0: the engine's default
 	StopTimeout    time.Duration // how long running calls and unmounts may take when stopping
 	Metrics        string        // TCP address at which metrics are served; empty: on the socket only
+	Stores         string        // object stores, each NAME=URL, separated by blanks
+	StoreLease     time.Duration // how long a server must not be heard of before its trees in stores are taken up; 0: the engine's default
 	SlowOp         time.Duration // file operations that take so long are traced, if anything is; 0: none
 }
 
@@ -45,23 +47,29 @@ type Setting struct {
 	Name string // as a flag; in the file '_' stands for '-', in the environment also capitals
 	Help string
 	set  func(*Config, string) error
+	Many bool // a flag that may be given several times, a list in the file; its values come separated by blanks
+	// Hidden settings are for tests.
+	Hidden bool
 }
 
 // Settings lists every setting, in the order of the help text.
 func Settings() []Setting {
 	return []Setting{
-		{"data", "data directory", text(func(c *Config) *string { return &c.Data })},
-		{"socket", "unix socket to listen on", text(func(c *Config) *string { return &c.Socket })},
-		{"cache-bytes", "memory for cached metadata and data, such as 512MiB; 64MiB unless set", size(func(c *Config) *int64 { return &c.CacheBytes })},
-		{"memory-limit", "memory that the whole process tries to stay under, such as 2GiB; no limit unless set", size(func(c *Config) *int64 { return &c.MemoryLimit })},
-		{"log-level", "debug, info, warn or error; info unless set", oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error")},
-		{"log-format", "text or json; text unless set", oneOf(func(c *Config) *string { return &c.LogFormat }, "text", "json")},
-		{"commit-interval", "after how long a change is durable without fsync; 1s unless set", span(func(c *Config) *time.Duration { return &c.CommitInterval })},
-		{"undo-keep", "how many checkpoints that rollbacks and promotes have made as their undo are kept for each disk; 3 unless set", count(func(c *Config) *int { return &c.UndoKeep })},
-		{"trash-keep", "how long a removed disk can be undeleted, such as 168h; 24h unless set", span(func(c *Config) *time.Duration { return &c.TrashKeep })},
-		{"metrics", "also serve metrics on this TCP address, such as :9464; without a host it is loopback", text(func(c *Config) *string { return &c.Metrics })},
-		{"slow-op", "file operations that take so long are traced, if OTEL_EXPORTER_OTLP_ENDPOINT is set; 100ms unless set, 0 for none", span(func(c *Config) *time.Duration { return &c.SlowOp })},
-		{"stop-timeout", "how long running calls and unmounts may take when the server stops; 30s unless set", span(func(c *Config) *time.Duration { return &c.StopTimeout })},
+		{Name: "data", Help: "data directory", set: text(func(c *Config) *string { return &c.Data })},
+		{Name: "socket", Help: "unix socket to listen on", set: text(func(c *Config) *string { return &c.Socket })},
+		{Name: "cache-bytes", Help: "memory for cached metadata and data, such as 512MiB; 64MiB unless set", set: size(func(c *Config) *int64 { return &c.CacheBytes })},
+		{Name: "memory-limit", Help: "memory that the whole process tries to stay under, such as 2GiB; no limit unless set", set: size(func(c *Config) *int64 { return &c.MemoryLimit })},
+		{Name: "log-level", Help: "debug, info, warn or error; info unless set", set: oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error")},
+		{Name: "log-format", Help: "text or json; text unless set", set: oneOf(func(c *Config) *string { return &c.LogFormat }, "text", "json")},
+		{Name: "commit-interval", Help: "after how long a change is durable without fsync; 1s unless set", set: span(func(c *Config) *time.Duration { return &c.CommitInterval })},
+		{Name: "undo-keep", Help: "how many checkpoints that rollbacks and promotes have made as their undo are kept for each disk; 3 unless set", set: count(func(c *Config) *int { return &c.UndoKeep })},
+		{Name: "trash-keep", Help: "how long a removed disk can be undeleted, such as 168h; 24h unless set", set: span(func(c *Config) *time.Duration { return &c.TrashKeep })},
+		{Name: "metrics", Help: "also serve metrics on this TCP address, such as :9464; without a host it is loopback", set: text(func(c *Config) *string { return &c.Metrics })},
+		{Name: "store", Help: "an object store that disks may live in, as NAME=URL, such as eu=s3://bucket/prefix?region=eu-central-1; may be given several times. It is remembered. " +
+			"A server that has no disk takes up what lies in it", set: storeList, Many: true},
+		{Name: "store-lease", Help: "how long another server must not be heard of before its disks in stores are taken up", set: span(func(c *Config) *time.Duration { return &c.StoreLease }), Hidden: true},
+		{Name: "slow-op", Help: "file operations that take so long are traced, if OTEL_EXPORTER_OTLP_ENDPOINT is set; 100ms unless set, 0 for none", set: span(func(c *Config) *time.Duration { return &c.SlowOp })},
+		{Name: "stop-timeout", Help: "how long running calls and unmounts may take when the server stops; 30s unless set", set: span(func(c *Config) *time.Duration { return &c.StopTimeout })},
 	}
 }
 
@@ -117,11 +125,11 @@ func readFile(file string) (map[string]string, error) {
 		}
 		return nil, oserr.Wrap(err, "read the configuration")
 	}
-	known := map[string]bool{}
+	known, many := map[string]bool{}, map[string]bool{}
 	var names []string
 	for _, s := range Settings() {
 		key := strings.ReplaceAll(s.Name, "-", "_")
-		known[key] = true
+		known[key], many[key] = true, s.Many
 		names = append(names, key)
 	}
 	out := map[string]string{}
@@ -135,11 +143,56 @@ func readFile(file string) (map[string]string, error) {
 			out[key] = v
 		case int64:
 			out[key] = strconv.FormatInt(v, 10)
+		case []any:
+			text, ok := list(v)
+			if !many[key] || !ok {
+				return nil, tine.Errorf(tine.KindInvalid, "%s: %s must be %s", file, key, map[bool]string{true: "a list of texts", false: "a text or a number, not a list"}[many[key]])
+			}
+			out[key] = text
 		default:
 			return nil, tine.Errorf(tine.KindInvalid, "%s: %s must be a text or a number, not %T", file, key, v)
 		}
 	}
 	return out, nil
+}
+
+// list joins the texts of a list.
+func list(vs []any) (string, bool) {
+	var out []string
+	for _, v := range vs {
+		s, ok := v.(string)
+		if !ok || strings.ContainsAny(s, " \t\n") {
+			return "", false
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, " "), true
+}
+
+// storeList takes stores over. Its errors do not quote them: a URL may hold a
+// credential by mistake.
+func storeList(c *Config, v string) error {
+	seen := map[string]bool{}
+	for _, s := range strings.Fields(v) {
+		name, url, ok := strings.Cut(s, "=")
+		if !ok || url == "" || tine.CheckName("store", name) != nil {
+			return errors.New("a store is written NAME=URL, such as eu=s3://bucket/prefix")
+		}
+		if seen[name] {
+			return fmt.Errorf("the store %q is given twice", name)
+		}
+		seen[name] = true
+	}
+	c.Stores = v
+	return nil
+}
+
+// EachStore calls fn with the name and the URL of each store, in their order.
+func (c Config) EachStore(fn func(name, url string)) {
+	for _, s := range strings.Fields(c.Stores) {
+		name, url, _ := strings.Cut(s, "=")
+		fn(name, url)
+	}
 }
 
 func text(field func(*Config) *string) func(*Config, string) error {

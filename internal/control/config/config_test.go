@@ -59,6 +59,11 @@ func TestBadSettings(t *testing.T) {
 		{"a huge size", "", "cache-bytes", "9999999999TiB", "--cache-bytes"},
 		{"a bad duration", "commit_interval = 3", "", "", "commit_interval in"},
 		{"an empty path", "", "data", "", "--data"},
+		{"a store without a URL", "", "store", "eu", "NAME=URL"},
+		{"a store of no name", "", "store", "=file:///x", "NAME=URL"},
+		{"a store twice", "", "store", "a=file:///x a=file:///y", "twice"},
+		{"a list of numbers", "store = [1]", "", "", "list of texts"},
+		{"a list where there is one", "data = [\"/x\"]", "", "", "not a list"},
 		{"a bad count", "", "undo-keep", "x", "--undo-keep"},
 	}
 	for _, c := range cases {
@@ -75,6 +80,33 @@ func TestBadSettings(t *testing.T) {
 	}
 	if _, err := Load("/nonexistent/tine.toml", nil, env(nil), 0); tine.KindOf(err) != tine.KindNotFound {
 		t.Errorf("a missing file: %v", err)
+	}
+}
+
+func TestStores(t *testing.T) {
+	f := file(t, "store = [\"a=s3://b?region=r\", \"c=file:///d\"]\n")
+	for _, c := range []struct {
+		flags map[string]string
+		env   map[string]string
+		want  string
+	}{
+		{nil, nil, "a s3://b?region=r|c file:///d|"},
+		{nil, map[string]string{"TINE_STORE": "e=file:///f"}, "e file:///f|"},
+		{map[string]string{"store": "g=file:///h i=gs://j"}, map[string]string{"TINE_STORE": "e=file:///f"}, "g file:///h|i gs://j|"},
+	} {
+		cfg, err := Load(f, c.flags, env(c.env), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		cfg.EachStore(func(name, url string) { got += name + " " + url + "|" })
+		if got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+	const secret = "hush"
+	if _, err := Load("", map[string]string{"store": "s3://id:" + secret + "@b"}, env(nil), 0); err == nil || strings.Contains(err.Error(), secret) {
+		t.Error(err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -244,4 +245,50 @@ func checkServer(ctx context.Context, o Options) (*api.Server, Check) {
 		return &s, warn(name, detail+"; this program is version "+o.Version.Version+" of another commit", "restart the server with the new program")
 	}
 	return &s, ok(name, detail)
+}
+
+// storeTime bounds the look at one store.
+const storeTime = 10 * time.Second
+
+// checkStores has the server try each of its stores.
+func checkStores(ctx context.Context, c *api.Client) []Check {
+	stores, err := c.Stores(ctx)
+	if err != nil {
+		return []Check{warn("stores", err.Error(), "")}
+	}
+	var out []Check
+	for _, s := range stores {
+		out = append(out, checkStore(ctx, c, s))
+	}
+	return out
+}
+
+func checkStore(ctx context.Context, c *api.Client, s api.Store) Check {
+	name := "store " + s.Name
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	found, err := c.CheckStore(ctx, s.Name)
+	if err != nil {
+		return warn(name, s.URL+": "+err.Error(), "tine store check "+s.Name)
+	}
+	detail := s.URL
+	for _, st := range found.Steps {
+		if st.Error != nil {
+			fix := st.Error.Hint
+			if fix == "" {
+				fix = "tine store check " + s.Name
+			}
+			return warn(name, s.URL+": "+st.Name+": "+st.Error.Message, fix)
+		}
+		if st.Name == "write" || st.Name == "read" {
+			detail += fmt.Sprintf(", %s %.3g ms", st.Name, st.Milli)
+		}
+	}
+	switch {
+	case s.Error != nil:
+		return warn(name, detail+": "+s.Error.Message, s.Error.Hint)
+	case s.Lost > 0:
+		return warn(name, fmt.Sprintf("%s; %d of its disks are served elsewhere", detail, s.Lost), "tine disk ls; tine disk rm --purge NAME forgets one here")
+	}
+	return ok(name, detail)
 }

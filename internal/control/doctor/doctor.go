@@ -53,8 +53,8 @@ type Options struct {
 	Version api.Version // of this program
 }
 
-// Run looks at everything. It takes well under a second, and changes nothing
-// but for a mount and a small file that it removes again.
+// Run looks at everything. It takes well under a second, and what the server's stores
+// take; it changes nothing but for a mount, and small files and objects that it removes again.
 func Run(ctx context.Context, o Options) Report {
 	server, serverCheck := checkServer(ctx, o)
 	if server != nil {
@@ -63,6 +63,9 @@ func Run(ctx context.Context, o Options) Report {
 	checks := []Check{checkKernel(), checkDevice(), checkMount()}
 	checks = append(checks, checkData(o.Data, server != nil)...)
 	checks = append(checks, checkMemory(), checkCgroup(), checkOpenFiles(), serverCheck)
+	if server != nil {
+		checks = append(checks, checkStores(ctx, o.Client)...)
+	}
 	return Report{Checks: checks}
 }
 

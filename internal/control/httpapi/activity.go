@@ -44,8 +44,12 @@ func (c *calls) activity(ctx context.Context, in *By) (*body[api.Activity], erro
 		if err != nil {
 			continue // removed meanwhile
 		}
-		out.Disks = append(out.Disks, api.DiskActivity{Disk: d.Name, ID: d.ID.String(), Sessions: live[i].Sessions, Mounts: c.Keeper.On(d.Name),
-			Dirty: d.Dirty, Counts: opCounts(&live[i].OpFigures)})
+		a := api.DiskActivity{Disk: d.Name, ID: d.ID.String(), Sessions: live[i].Sessions, Mounts: c.Keeper.On(d.Name),
+			Dirty: d.Dirty, Counts: opCounts(&live[i].OpFigures)}
+		if d.Store != nil {
+			a.Backlog = &d.Store.Backlog
+		}
+		out.Disks = append(out.Disks, a)
 	}
 	slices.SortFunc(out.Disks, func(a, b api.DiskActivity) int { return cmp.Compare(a.Disk, b.Disk) })
 	return answer(out, nil)

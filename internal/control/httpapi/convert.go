@@ -31,6 +31,7 @@ func (c *calls) disk(d volume.DiskInfo) api.Disk {
 	out := api.Disk{
 		ID: d.ID.String(), Name: d.Name, Tree: d.Tree.String(), Timeline: d.Timeline.String(), Created: d.Created,
 		Origin: d.Origin, Sessions: d.Sessions, Mounts: c.Keeper.On(d.Name), Epoch: uint64(d.Epoch), Depth: d.Depth,
+		Store: diskStore(d), Error: wireOf(d.Failed),
 	}
 	if d.Quota != (volume.Quota{}) {
 		out.Quota = &api.Quota{Bytes: d.Quota.Bytes, Inodes: d.Quota.Inodes}

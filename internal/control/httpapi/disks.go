@@ -39,6 +39,10 @@ type (
 		OnDisk
 		Purge bool `query:"purge" doc:"Free the disk at once and for good; else it can be undeleted for a while"`
 	}
+	syncDisk struct {
+		OnDisk
+		ToStore bool `query:"to_store" doc:"Return only when the disk's store has it as well"`
+	}
 	nothing struct{}
 )
 
@@ -67,11 +71,19 @@ func (c *calls) createDisk(ctx context.Context, in *createDisk) (*body[api.Disk]
 	if in.Body.Quota != nil {
 		q = volume.Quota{Bytes: in.Body.Quota.Bytes, Inodes: in.Body.Quota.Inodes}
 	}
-	d, err := c.Host.CreateDiskWithin(ctx, who, in.Body.Name, q)
+	n := volume.NewDisk{Quota: q, Store: in.Body.Store}
+	detail := ""
+	if in.Body.Durability == api.DurabilityBucket {
+		n.Durable = volume.DurableBucket
+	}
+	if n.Store != "" {
+		detail = "in store " + n.Store
+	}
+	d, err := c.Host.CreateDiskIn(ctx, who, in.Body.Name, n)
 	if err != nil {
 		return nil, err
 	}
-	c.note(who, "disk-create", d.Name, "")
+	c.note(who, "disk-create", d.Name, detail)
 	return answer(c.disk(d), nil)
 }
 
@@ -195,12 +207,23 @@ func (c *calls) undeleteDisk(ctx context.Context, in *OnDisk) (*body[api.Disk], 
 	return answer(c.disk(d), nil)
 }
 
-func (c *calls) syncDisk(ctx context.Context, in *OnDisk) (*nothing, error) {
+func (c *calls) syncDisk(ctx context.Context, in *syncDisk) (*nothing, error) {
 	who, err := in.caller(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return nil, c.Host.SyncDisk(ctx, who, in.Disk)
+	if !in.ToStore {
+		return nil, c.Host.SyncDisk(ctx, who, in.Disk)
+	}
+	d, err := c.Host.Disk(ctx, who, in.Disk)
+	if err != nil {
+		return nil, err
+	}
+	if d.Store == nil {
+		return nil, tine.Errorf(tine.KindInvalid, "the disk %q lives in no store, but on this machine alone", in.Disk).
+			WithHint("`tine disk create --store NAME` makes one that does; `tine export` and `tine import --from-tar` carry files over")
+	}
+	return nil, c.Host.SyncStore(ctx, who, in.Disk)
 }
 
 func (c *calls) usage(ctx context.Context, in *OnDisk) (*body[api.Usage], error) {

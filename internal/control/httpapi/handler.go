@@ -20,6 +20,7 @@ import (
 	"tine.dev/tine/internal/control/importer"
 	"tine.dev/tine/internal/control/keeper"
 	"tine.dev/tine/internal/control/policy"
+	"tine.dev/tine/internal/control/stores"
 	"tine.dev/tine/internal/fs/volume"
 	"tine.dev/tine/internal/tine"
 )
@@ -34,6 +35,7 @@ type Deps struct {
 	Importer *importer.Importer
 	Exporter *exporter.Exporter
 	Policies *policy.Manager
+	Stores   *stores.Manager
 	Events   *events.Log
 	Server   api.Server // what the server says about itself
 	Log      *slog.Logger
@@ -96,6 +98,7 @@ func register(mux *http.ServeMux, c *calls) ([]byte, error) {
 	c.registerArchives(h)
 	c.registerCheck(h)
 	c.registerPolicies(h)
+	c.registerStores(h)
 	c.registerEvents(h)
 	c.registerActivity(h)
 	// huma describes its own shape of errors, which reshape replaces.

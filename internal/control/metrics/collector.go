@@ -14,6 +14,7 @@ type Source interface {
 	Commits() volume.CommitFigures
 	Stats() volume.HostStats
 	Rows() volume.RowFigures
+	Backlogs() []volume.TreeBacklog
 }
 
 // disks collects the figures of the disks at a scrape.
@@ -23,6 +24,7 @@ type disks struct {
 	ops    *prometheus.Desc
 	synced *prometheus.Desc
 	states *prometheus.Desc
+	behind *prometheus.Desc
 	values []value
 }
 
@@ -47,6 +49,7 @@ func newDisks(source Source, mounts func() map[string]int) *disks {
 		ops:    prometheus.NewDesc("tine_file_operation_duration_seconds", "File operations by kind.", []string{"op"}, nil),
 		synced: prometheus.NewDesc("tine_commit_duration_seconds", "Commits to the row store that wait for a flush of the device.", nil, nil),
 		states: prometheus.NewDesc("tine_mounts", "Recorded mounts by state.", []string{"state"}, nil),
+		behind: prometheus.NewDesc("tine_store_backlog_commits", "Commits that the store of a tree does not have yet; the disk is the oldest of the tree.", []string{"disk"}, nil),
 	}
 	counter := func(name, help string, of func(*snapshot) float64) {
 		d.values = append(d.values, value{prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue, of})
@@ -111,6 +114,7 @@ func (d *disks) Describe(to chan<- *prometheus.Desc) {
 	to <- d.ops
 	to <- d.synced
 	to <- d.states
+	to <- d.behind
 	for _, v := range d.values {
 		to <- v.desc
 	}
@@ -126,6 +130,9 @@ func (d *disks) Collect(to chan<- prometheus.Metric) {
 	to <- histogram(d.synced, &s.commits.Synced)
 	for state, n := range d.mounts() {
 		to <- prometheus.MustNewConstMetric(d.states, prometheus.GaugeValue, float64(n), state)
+	}
+	for _, b := range d.source.Backlogs() {
+		to <- prometheus.MustNewConstMetric(d.behind, prometheus.GaugeValue, float64(b.Commits), b.Disk)
 	}
 	for _, v := range d.values {
 		to <- prometheus.MustNewConstMetric(v.desc, v.kind, v.of(s))

@@ -7,5 +7,6 @@
 // they are few.
 //
 // No figure is told by disk: there may be a hundred thousand, and most live for
-// minutes. `tine top` shows single disks.
+// minutes. `tine top` shows single disks. How far stores are behind is told by tree,
+// under the name of its oldest disk, for it is that which somebody must act on.
 package metrics

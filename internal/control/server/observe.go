@@ -92,6 +92,7 @@ func (s *server) runWatchers() error {
 	w.stop = cancel
 	w.running.Go(func() { w.faults.Run(ctx) })
 	w.running.Go(func() { w.policies.Run(ctx) })
+	w.running.Go(func() { s.stores.Run(ctx) })
 	if s.Config.Metrics == "" {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"tine.dev/tine/api"
@@ -16,6 +17,7 @@ import (
 	"tine.dev/tine/internal/control/httpapi"
 	"tine.dev/tine/internal/control/importer"
 	"tine.dev/tine/internal/control/keeper"
+	"tine.dev/tine/internal/control/stores"
 	"tine.dev/tine/internal/fs/volume"
 	"tine.dev/tine/internal/tine"
 )
@@ -32,6 +34,8 @@ type Options struct {
 	// Guard, if set, starts what outlives the server to clear up its mounts. It
 	// is called before the first mount.
 	Guard func(data string) error
+	// OpenStore makes an object store of a URL; nil: there are none.
+	OpenStore volume.OpenBlob
 	// Getenv reads the environment in which tracing is configured; nil for the
 	// process's own.
 	Getenv func(string) string
@@ -48,6 +52,11 @@ type server struct {
 	keeper    *keeper.Keeper
 	importer  *importer.Importer
 	exporter  *exporter.Exporter
+	stores    *stores.Manager
+	restored  chan struct{}   // closed when the mounts of the last run are back
+	quit      context.Context // ends when the server stops
+	leave     context.CancelFunc
+	parting   sync.WaitGroup // mounts of lost disks being taken away
 	started   time.Time
 	restoring time.Duration // how long the mounts took to come back
 	watch     watchers
@@ -77,6 +86,7 @@ func Run(ctx context.Context, o Options) error {
 		ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
 	}
+	s.newParting()
 	if err := s.newWatchers(); err != nil {
 		return err
 	}
@@ -104,13 +114,17 @@ func Run(ctx context.Context, o Options) error {
 // open opens the disks and brings back what the last run had.
 func (s *server) open(ctx context.Context) error {
 	c := s.Config
-	host, err := volume.Open(ctx, volume.Options{
-		Dir: c.Data, Owner: volume.Cred{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}, Logger: s.Log, CacheBytes: c.CacheBytes, CommitInterval: c.CommitInterval, UndoKeep: c.UndoKeep, TrashKeep: c.TrashKeep,
-	})
+	if err := s.openStores(); err != nil {
+		return err
+	}
+	host, err := volume.Open(ctx, s.volumeOptions())
 	if err != nil {
 		return err
 	}
 	s.host = host
+	if err := s.stores.Serve(ctx, host, caller()); err != nil {
+		return err
+	}
 	if s.importer, err = importer.Open(host, c.Data, s.Log); err != nil {
 		return err
 	}
@@ -139,6 +153,7 @@ func (s *server) open(ctx context.Context) error {
 	began := time.Now()
 	s.keeper.Restore(ctx)
 	s.restoring = time.Since(began)
+	close(s.restored)
 	return s.runWatchers()
 }
 
@@ -147,7 +162,7 @@ func (s *server) ready() {
 	version := buildinfo.Read()
 	calls, err := httpapi.New(httpapi.Deps{
 		Host: s.host, Keeper: s.keeper, Importer: s.importer, Exporter: s.exporter, Log: s.Log,
-		Policies: s.watch.policies, Events: s.watch.events, Metrics: s.watch.metrics.Handler(), Watch: s.watchCall,
+		Policies: s.watch.policies, Stores: s.stores, Events: s.watch.events, Metrics: s.watch.metrics.Handler(), Watch: s.watchCall,
 		Server: api.Server{
 			Version: version, PID: os.Getpid(), UID: os.Geteuid(), Data: s.Config.Data, Socket: s.Config.Socket, Started: s.started,
 		},
@@ -190,6 +205,7 @@ func (s *server) stop() error {
 		s.Log.Warn("some calls did not end in time and are cut off", "error", err)
 		_ = s.http.Close()
 	}
+	s.part()
 	s.stopWatchers()
 	defer s.closeTracer()
 	var errs []error

@@ -151,6 +151,7 @@ type KeyError struct {
 // Traits are what a driver says about its store. They do not change.
 type Traits struct {
 	Name           string // for people: scheme and place, never a credential
+	Region         string // where the store is, "" if the driver does not know
 	MinPartBytes   int64  // of a part of an upload, but for the last
 	MaxSingleBytes int64  // that one Put may carry
 	MaxParts       int    // of an upload

@@ -82,6 +82,9 @@ func NewStore(d Driver, opt Options) *Store {
 // Name says for people which store it is.
 func (s *Store) Name() string { return s.traits.Name }
 
+// Region is where the store is, "" if its driver does not know.
+func (s *Store) Region() string { return s.traits.Region }
+
 // Close closes the driver. No call may be under way.
 func (s *Store) Close() error { return s.driver.Close() }
 

@@ -198,12 +198,11 @@ func TestBound(t *testing.T) {
 	dir := t.TempDir()
 	const most = 1 << 20
 	var worst atomic.Int64
-	measure := func() {
+	fsys := vfs.FS(&watched{FS: vfs.Default, measure: func() {
 		if n, _ := deviceBytes(t, dir); n > worst.Load() {
 			worst.Store(n)
 		}
-	}
-	fsys := vfs.FS(watched{vfs.Default, measure})
+	}})
 	c := open(t, Options{FS: fsys, Dir: dir, MaxBytes: most, MemoryBytes: -1})
 	var fetched atomic.Int64
 	var wg sync.WaitGroup
@@ -233,26 +232,44 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// watched calls measure around each creation of a file.
+// watched calls measure around each change of a directory, and has no other change
+// made meanwhile: a listing that others change counts what was never there at once.
 type watched struct {
 	vfs.FS
+	mu      sync.Mutex
 	measure func()
 }
 
-func (w watched) Create(name string, cat vfs.DiskWriteCategory) (vfs.File, error) {
+func (w *watched) Create(name string, cat vfs.DiskWriteCategory) (vfs.File, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.measure()
 	f, err := w.FS.Create(name, cat)
-	return watchedFile{f, w.measure}, err
+	return watchedFile{f, w}, err
+}
+
+func (w *watched) Remove(name string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.FS.Remove(name)
+}
+
+func (w *watched) Rename(from, to string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.FS.Rename(from, to)
 }
 
 type watchedFile struct {
 	vfs.File
-	measure func()
+	w *watched
 }
 
-func (w watchedFile) Write(p []byte) (int, error) {
-	n, err := w.File.Write(p)
-	w.measure()
+func (f watchedFile) Write(p []byte) (int, error) {
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
+	n, err := f.File.Write(p)
+	f.w.measure()
 	return n, err
 }
 

@@ -30,6 +30,7 @@ var recoders = []struct {
 	{"live", func(b []byte) ([]byte, error) { n, err := DecodeLive(b); return n.Append(nil), err }},
 	{"piece", func(b []byte) ([]byte, error) { n, err := DecodePiece(b); return n.Append(nil), err }},
 	{"disk", func(b []byte) ([]byte, error) { n, err := DecodeDisk(b); return n.Append(nil), err }},
+	{"disk", func(b []byte) ([]byte, error) { n, err := DecodeDisk(b); return n.Append(nil), err }},
 	{"grave", func(b []byte) ([]byte, error) { n, err := DecodeGrave(b); return n.Append(nil), err }},
 	{"shipped", func(b []byte) ([]byte, error) { n, err := DecodeShipped(b); return n.Append(nil), err }},
 	{"policy", func(b []byte) ([]byte, error) { n, err := DecodePolicy(b); return n.Append(nil), err }},
@@ -44,8 +45,9 @@ func samples() [][]byte {
 	l := Timeline{Strata: []tine.StratumID{tine.NewID[tine.StratumID](now)}, Parent: line, Branch: 4, Epoch: 6, First: 5}
 	p := Checkpoint{Disk: tine.NewID[tine.DiskID](now), Timeline: line, Epoch: 3, Name: "a", Author: "b", Caller: "c", Message: "d", Created: 5, Auto: true}
 	k := Disk{Tree: tine.NewID[tine.TreeID](now), Timeline: line, Name: "n", Created: 1, Deleted: 2, Origin: "o", Moves: 3}
-	q := k
+	q, b := k, k
 	q.Quota = Quota{Bytes: 1 << 40, Inodes: 7}
+	b.Durable = DurableBucket
 	e := LogEntry{Time: 1, Op: "fork", Detail: "d", Author: "a", Caller: "c"}
 	return [][]byte{
 		n.Append(nil), Dentry{Ino: 5, Type: 8, Cookie: 9}.Append(nil), Cookie{Ino: 5, Type: 8, Name: "n"}.Append(nil), c.Append(nil),
@@ -53,7 +55,7 @@ func samples() [][]byte {
 		l.Append(nil), Alias{Into: line}.Append(nil), p.Append(nil), k.Append(nil), e.Append(nil),
 		Task{Kind: TaskDrop, Timeline: line, Epoch: 4}.Append(nil),
 		Segment{Timeline: line, State: SegmentSealed, Generation: 1, End: 10, Synced: 10, Physical: 200, Created: 5}.Append(nil),
-		Live{Bytes: 12}.Append(nil), Piece{Len: 5, Runs: 2}.Append(nil), q.Append(nil),
+		Live{Bytes: 12}.Append(nil), Piece{Len: 5, Runs: 2}.Append(nil), q.Append(nil), b.Append(nil),
 		Grave{Since: 5e18, Below: 1 << 33}.Append(nil),
 		Shipped{Number: 9, Term: 2, Sequence: 700, Checksum: 1 << 31}.Append(nil),
 		Policy{Every: 6e11, KeepFor: 9e13, KeepCount: 7, Since: 5, TTL: 8, Expires: 13}.Append(nil),
@@ -97,10 +99,24 @@ func TestDiskFormats(t *testing.T) {
 	if got, err := DecodeDisk(k.Append(nil)); err != nil || got.Quota != k.Quota {
 		t.Errorf("%+v, %v", got, err)
 	}
+	if got := k.Append(nil)[0]; got != diskFormatQuota {
+		t.Errorf("a disk with a quota has format %d", got)
+	}
+	for _, q := range []Quota{{}, {Bytes: 5}} {
+		b := Disk{Name: "n", Quota: q, Durable: DurableBucket}
+		p := b.Append(nil)
+		if got, err := DecodeDisk(p); err != nil || got != b || p[0] != diskFormat {
+			t.Errorf("%+v of format %d, %v", got, p[0], err)
+		}
+		p[len(p)-1] = 0
+		if _, err := DecodeDisk(p); tine.KindOf(err) != tine.KindCorrupt {
+			t.Errorf("format %d of a disk that is not durable in a bucket gives %v", diskFormat, err)
+		}
+	}
 	none := append(bytes.Clone(plain), 0, 0)
-	none[0] = diskFormat
+	none[0] = diskFormatQuota
 	if _, err := DecodeDisk(none); tine.KindOf(err) != tine.KindCorrupt {
-		t.Errorf("format %d without a quota gives %v", diskFormat, err)
+		t.Errorf("format %d without a quota gives %v", diskFormatQuota, err)
 	}
 }
 

@@ -28,11 +28,44 @@ func (e *Engine) Admit(id tine.TreeID) error {
 	return e.catalogue(snap, func(t tine.TreeID) bool { return t == id })
 }
 
-// Knows reports whether the engine has the tree.
-func (e *Engine) Knows(id tine.TreeID) bool {
+// Forget takes a tree out of the engine that was lost to another server, so that
+// it can be taken up anew, and returns the ids of its disks. Its rows stay.
+// Errors: KindBusy while one of its disks is attached.
+func (e *Engine) Forget(id tine.TreeID) (disks []tine.DiskID, err error) {
+	t := e.tree(id)
+	if t == nil {
+		return nil, nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, d := range t.disks {
+		if err := d.idle(); err != nil {
+			return nil, err
+		}
+		disks = append(disks, d.id)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.trees[id] != nil
+	delete(e.trees, id)
+	for _, d := range t.disks {
+		d.gone = true
+		k := diskName{t.rec.Tenant, d.rec.Name}
+		delete(e.disks, d.id)
+		if e.names[k] == d {
+			delete(e.names, k)
+		}
+		e.trash[k] = slices.DeleteFunc(e.trash[k], func(x *Disk) bool { return x == d })
+	}
+	return disks, nil
+}
+
+// Knows reports whether the engine has the tree.
+func (e *Engine) Knows(id tine.TreeID) bool { return e.tree(id) != nil }
+
+func (e *Engine) tree(id tine.TreeID) *tree {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.trees[id]
 }
 
 // catalogue reads the records of the trees that are wanted, and of their disks.

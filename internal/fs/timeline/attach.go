@@ -2,7 +2,8 @@ package timeline
 
 import (
 	"context"
-	"time"
+	"maps"
+	"slices"
 
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/fs/stratum"
@@ -20,13 +21,10 @@ type Attachment struct {
 // lasts neither can be removed.
 func (d *Disk) Attach(cp string) (*Attachment, error) {
 	t := d.tree
-	if err := t.ensure(); err != nil {
+	if err := d.ensureLiving(); err != nil {
 		return nil, err
 	}
 	defer t.mu.Unlock()
-	if err := d.living(); err != nil {
-		return nil, err
-	}
 	a := &Attachment{disk: d}
 	if cp == "" {
 		d.inUse++
@@ -121,21 +119,13 @@ func (d *Disk) SealUnused(ctx context.Context) error {
 	return l.syncAndSeal(ctx)
 }
 
-// DiskInfo describes a disk.
-type DiskInfo struct {
-	ID       tine.DiskID
-	Name     string
-	Tree     tine.TreeID
+// HeadInfo describes a disk's head.
+type HeadInfo struct {
 	Timeline tine.TimelineID
-	Created  time.Time
-	Deleted  time.Time // zero while it lives
-	Origin   string    // what it was made from
-	Forked   tine.DiskID
 	Epoch    tine.Epoch
 	Depth    int // lines that a look-up may have to ask
 	Strata   int
 	InUse    int
-	Quota    record.Quota
 	Dirty    int64 // bytes written and not yet durable
 }
 
@@ -157,19 +147,15 @@ func (l *line) dirty() (layers int, bytes int64) {
 	return layers, bytes
 }
 
-// Info describes the disk.
-func (d *Disk) Info() (DiskInfo, error) {
+// Info describes the disk's head; see Record for the rest.
+func (d *Disk) Info() (HeadInfo, error) {
 	t := d.tree
 	if err := t.ensure(); err != nil {
-		return DiskInfo{}, err
+		return HeadInfo{}, err
 	}
 	defer t.mu.Unlock()
 	l := d.line
-	i := DiskInfo{ID: d.id, Name: d.rec.Name, Tree: t.id, Timeline: l.id, Created: time.Unix(0, d.rec.Created), Origin: d.rec.Origin,
-		Forked: d.rec.Forked, InUse: d.inUse, Quota: d.rec.Quota}
-	if d.rec.Deleted != 0 {
-		i.Deleted = time.Unix(0, d.rec.Deleted)
-	}
+	i := HeadInfo{Timeline: l.id, InUse: d.inUse}
 	l.mu.RLock()
 	i.Epoch = l.epoch
 	_, i.Dirty = l.dirty()
@@ -248,10 +234,7 @@ func (e *Engine) Stats() Stats {
 	var s Stats
 	e.mu.Lock()
 	s.Disks = len(e.disks)
-	ts := make([]*tree, 0, len(e.trees))
-	for _, t := range e.trees {
-		ts = append(ts, t)
-	}
+	ts := slices.Collect(maps.Values(e.trees))
 	e.mu.Unlock()
 	s.Trees = len(ts)
 	for _, t := range ts {
@@ -291,20 +274,15 @@ func EnterBoth(a, b *Attachment) (va, vb *View, exit func(), err error) {
 		first, second = second, first
 	}
 	views := map[*Attachment]*View{}
-	var entered []*Attachment
-	exit = func() {
-		for _, x := range entered {
-			x.Exit()
-		}
-	}
 	for _, x := range []*Attachment{first, second} {
 		if views[x], _, err = x.Enter(0); err != nil {
-			exit()
+			if x == second {
+				first.Exit()
+			}
 			return nil, nil, nil, err
 		}
-		entered = append(entered, x)
 	}
-	return views[a], views[b], exit, nil
+	return views[a], views[b], func() { first.Exit(); second.Exit() }, nil
 }
 
 // SameHead reports whether two attachments are of the head of one disk.

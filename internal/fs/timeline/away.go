@@ -42,9 +42,7 @@ func (t *tree) enter(ctx context.Context, fresh bool) (err error) {
 // Lose ends all work on a tree that another server has taken over: its disks
 // fail from now on, as they do when their data cannot be written (P4).
 func (e *Engine) Lose(id tine.TreeID, why error) {
-	e.mu.Lock()
-	t := e.trees[id]
-	e.mu.Unlock()
+	t := e.tree(id)
 	if t == nil {
 		return
 	}
@@ -55,9 +53,7 @@ func (e *Engine) Lose(id tine.TreeID, why error) {
 // Roll has an open segment sealed soon: the next write begins another. Of one
 // that is not open it does nothing.
 func (e *Engine) Roll(tree tine.TreeID, id tine.SegmentID) {
-	e.mu.Lock()
-	t := e.trees[tree]
-	e.mu.Unlock()
+	t := e.tree(tree)
 	if t == nil {
 		return
 	}

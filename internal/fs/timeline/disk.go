@@ -43,6 +43,14 @@ func (d *Disk) ID() tine.DiskID { return d.id }
 // Tree returns the id of the disk's tree.
 func (d *Disk) Tree() tine.TreeID { return d.tree.id }
 
+// Record returns what is stored of the disk and of its tree. It works also while
+// the tree cannot be loaded.
+func (d *Disk) Record() (record.Disk, record.Tree) {
+	d.tree.mu.Lock()
+	defer d.tree.mu.Unlock()
+	return d.rec, d.tree.rec
+}
+
 // Failed returns why nothing can become durable on the disk until the data directory
 // is opened again, nil if it can.
 func (d *Disk) Failed() error { return d.tree.check() }
@@ -62,9 +70,9 @@ func (e *Engine) Find(tenant tine.TenantID, name string) (*Disk, error) {
 	return d, nil
 }
 
-// reserve takes names that must not exist yet; release gives back those that
+// Reserve takes names that must not exist yet; release gives back those that
 // were not filled.
-func (e *Engine) reserve(tenant tine.TenantID, names ...string) (release func(), err error) {
+func (e *Engine) Reserve(tenant tine.TenantID, names ...string) (release func(), err error) {
 	for _, n := range names {
 		if err := tine.CheckName("disk", n); err != nil {
 			return nil, err
@@ -115,6 +123,7 @@ type FirstRow struct {
 type Origin struct {
 	Store    tine.StoreID // zero: this machine alone
 	Quota    record.Quota
+	Durable  record.Durability
 	Rows     []FirstRow
 	Counters record.Counters
 }
@@ -128,7 +137,7 @@ func (e *Engine) Create(ctx context.Context, tenant tine.TenantID, name string, 
 	if err := e.Room.Grow(); err != nil {
 		return nil, err
 	}
-	release, err := e.reserve(tenant, name)
+	release, err := e.Reserve(tenant, name)
 	if err != nil {
 		return nil, err
 	}
@@ -143,6 +152,7 @@ func (e *Engine) Create(ctx context.Context, tenant tine.TenantID, name string, 
 	l := t.newLine(tine.NewID[tine.TimelineID](now), nil, 0)
 	l.strata = []*stratum.Stratum{stratum.New(tine.NewID[tine.StratumID](now))}
 	d := t.newDisk(name, l, now.UnixNano())
+	d.rec.Durable = o.Durable
 	d.setQuota(o.Quota)
 	l.state.touched, l.state.written = true, true
 	l.state.stored.Store(true)
@@ -180,24 +190,17 @@ func (t *tree) newDisk(name string, l *line, now int64) *Disk {
 // Rename gives the disk another name.
 func (d *Disk) Rename(ctx context.Context, name string, a Actor) error {
 	e, t := d.engine, d.tree
-	release, err := e.reserve(t.rec.Tenant, name)
+	release, err := e.Reserve(t.rec.Tenant, name)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := t.ensure(); err != nil {
-		return err
-	}
-	if err := d.living(); err != nil {
-		t.mu.Unlock()
+	if err := d.ensureLiving(); err != nil {
 		return err
 	}
 	old := d.rec.Name
 	d.rec.Name = name
-	r := newRows()
-	t.setDisk(r, d)
-	t.setLog(r, d, d.entry(e.now(), "rename", old+" to "+name, a))
-	s := t.commit(r)
+	s := t.change(d, "rename", old+" to "+name, a)
 	e.mu.Lock()
 	delete(e.names, diskName{t.rec.Tenant, old})
 	e.names[diskName{t.rec.Tenant, name}] = d
@@ -228,6 +231,19 @@ func (d *Disk) living() error {
 			WithHint("`tine disk undelete %s` brings it back", d.rec.Name)
 	}
 	return nil
+}
+
+// ensureLiving loads the disk's tree and refuses a disk that was removed. It
+// leaves t.mu held on success.
+func (d *Disk) ensureLiving() error {
+	err := d.tree.ensure()
+	if err != nil {
+		return err
+	}
+	if err = d.living(); err != nil {
+		d.tree.mu.Unlock()
+	}
+	return err
 }
 
 // idle refuses disks that are attached; t.mu is held.
@@ -343,7 +359,7 @@ func (t *tree) forgetDisk(r *rows, d *Disk) {
 
 // Undelete brings back the newest removed disk of that name.
 func (e *Engine) Undelete(ctx context.Context, tenant tine.TenantID, name string, a Actor) (*Disk, error) {
-	release, err := e.reserve(tenant, name)
+	release, err := e.Reserve(tenant, name)
 	if err != nil {
 		return nil, err
 	}
@@ -372,10 +388,7 @@ func (e *Engine) Undelete(ctx context.Context, tenant tine.TenantID, name string
 		return nil, err
 	}
 	best.rec.Deleted = 0
-	r := newRows()
-	t.setDisk(r, best)
-	t.setLog(r, best, best.entry(e.now(), "undelete", "", a))
-	s := t.commit(r)
+	s := t.change(best, "undelete", "", a)
 	e.publish(tenant, best)
 	t.mu.Unlock()
 	return best, s.Wait(ctx, e.Room)

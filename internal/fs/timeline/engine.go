@@ -3,6 +3,7 @@ package timeline
 import (
 	"cmp"
 	"context"
+	"errors"
 	"hash/maphash"
 	"log/slog"
 	"maps"
@@ -142,15 +143,12 @@ func (e *Engine) check() error {
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
 	e.closed = true
-	var trees []*tree
-	for _, t := range e.trees {
-		trees = append(trees, t)
-	}
+	trees := slices.Collect(maps.Values(e.trees))
 	e.mu.Unlock()
 	e.janitor.Stop()
 	var first error
 	for _, t := range trees {
-		if err := t.close(ctx); err != nil && first == nil {
+		if err := t.close(ctx); err != nil && first == nil && !errors.Is(err, tine.ErrStale) { // not of a tree that is another server's
 			first = err
 		}
 	}

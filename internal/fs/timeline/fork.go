@@ -3,6 +3,7 @@ package timeline
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -77,18 +78,15 @@ func (d *Disk) Fork(cp string, names []string, a Actor) ([]*Disk, Step, error) {
 	if err := e.Room.Grow(); err != nil {
 		return nil, Step{}, err
 	}
-	release, err := e.reserve(t.rec.Tenant, names...)
+	release, err := e.Reserve(t.rec.Tenant, names...)
 	if err != nil {
 		return nil, Step{}, err
 	}
 	defer release()
-	if err := t.ensure(); err != nil {
+	if err := d.ensureLiving(); err != nil {
 		return nil, Step{}, err
 	}
 	defer t.mu.Unlock()
-	if err := d.living(); err != nil {
-		return nil, Step{}, err
-	}
 	r := newRows()
 	p, err := d.pointOf(r, cp, len(names))
 	if err != nil {
@@ -104,7 +102,7 @@ func (d *Disk) Fork(cp string, names []string, a Actor) ([]*Disk, Step, error) {
 		child.strata = t.newStrata(now)
 		p.line.adopt(child)
 		k := t.newDisk(name, child, now.UnixNano())
-		k.rec.Origin, k.rec.Forked = from, d.id
+		k.rec.Origin, k.rec.Forked, k.rec.Durable = from, d.id, d.rec.Durable
 		k.setQuota(d.rec.Quota)
 		t.setTimeline(r, child)
 		t.setDisk(r, k)
@@ -159,13 +157,10 @@ func (d *Disk) Checkpoint(name, message string, a Actor) (CheckpointInfo, Step, 
 	if err := d.engine.Room.Grow(); err != nil {
 		return CheckpointInfo{}, Step{}, err
 	}
-	if err := t.ensure(); err != nil {
+	if err := d.ensureLiving(); err != nil {
 		return CheckpointInfo{}, Step{}, err
 	}
 	defer t.mu.Unlock()
-	if err := d.living(); err != nil {
-		return CheckpointInfo{}, Step{}, err
-	}
 	if _, err := d.find(name); err == nil {
 		return CheckpointInfo{}, Step{}, tine.Errorf(tine.KindExists, "disk %q has a checkpoint %q already", d.rec.Name, name).
 			WithHint("choose another name, or remove it with `tine checkpoint rm %s %s`", d.rec.Name, name)
@@ -222,17 +217,12 @@ func (d *Disk) Checkpoints() ([]CheckpointInfo, error) {
 
 // ownCheckpoints returns the disk's checkpoints, oldest first; t.mu is held.
 func (d *Disk) ownCheckpoints() []*checkpoint {
-	var cs []*checkpoint
-	for _, c := range d.checkpoints {
-		cs = append(cs, c)
-	}
-	slices.SortFunc(cs, func(a, b *checkpoint) int {
+	return slices.SortedFunc(maps.Values(d.checkpoints), func(a, b *checkpoint) int {
 		if a.rec.Created != b.rec.Created {
 			return int(min(1, max(-1, a.rec.Created-b.rec.Created)))
 		}
 		return strings.Compare(a.rec.Name, b.rec.Name)
 	})
-	return cs
 }
 
 // RemoveCheckpoint gives up a checkpoint; the space comes back in the

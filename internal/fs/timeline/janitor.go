@@ -3,6 +3,7 @@ package timeline
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -232,22 +233,20 @@ func (j *janitor) step(ctx context.Context, t *tree) (bool, error) {
 // loaded: a tree may have tasks left from before a restart.
 func (e *Engine) loadedTrees() []*tree {
 	e.mu.Lock()
-	ts := make([]*tree, 0, len(e.trees))
-	for _, t := range e.trees {
-		ts = append(ts, t)
-	}
+	ts := slices.Collect(maps.Values(e.trees))
 	e.mu.Unlock()
 	loaded := ts[:0]
 	for _, t := range ts {
 		if t.poison.Load() != nil {
 			continue
 		}
-		if err := t.ensure(); err != nil {
+		switch err := t.ensure(); {
+		case err == nil:
+			t.mu.Unlock()
+			loaded = append(loaded, t)
+		case tine.KindOf(err) != tine.KindUnavailable: // else its store is not there, which is told elsewhere
 			e.Logger.Error("a tree could not be loaded", "tree", t.id.String(), "error", err)
-			continue
 		}
-		t.mu.Unlock()
-		loaded = append(loaded, t)
 	}
 	return loaded
 }

@@ -60,11 +60,7 @@ func (d *Disk) setQuota(q Quota) {
 // change is given the quota as it is.
 func (d *Disk) SetQuota(ctx context.Context, change func(Quota) Quota, a Actor) error {
 	t := d.tree
-	if err := t.ensure(); err != nil {
-		return err
-	}
-	if err := d.living(); err != nil {
-		t.mu.Unlock()
+	if err := d.ensureLiving(); err != nil {
 		return err
 	}
 	q := change(d.rec.Quota)
@@ -73,10 +69,7 @@ func (d *Disk) SetQuota(ctx context.Context, change func(Quota) Quota, a Actor) 
 		return err
 	}
 	d.setQuota(q)
-	r := newRows()
-	t.setDisk(r, d)
-	t.setLog(r, d, d.entry(d.engine.now(), "quota", q.String(), a))
-	s := t.commit(r)
+	s := t.change(d, "quota", q.String(), a)
 	t.mu.Unlock()
 	return s.Wait(ctx, d.engine.Room)
 }

@@ -43,13 +43,10 @@ func (d *Disk) rollback(target func() (*checkpoint, error), op string, a Actor) 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t := d.tree
-	if err := t.ensure(); err != nil {
+	if err := d.ensureLiving(); err != nil {
 		return nil, "", err
 	}
 	defer t.mu.Unlock()
-	if err := d.living(); err != nil {
-		return nil, "", err
-	}
 	c, err := target()
 	if err != nil {
 		return nil, "", err

@@ -3,6 +3,7 @@ package timeline
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -191,6 +192,14 @@ func (t *tree) commit(r *rows, deps ...*step.Step) *step.Step {
 	return r.Step
 }
 
+// change commits the disk's record, and an entry of its history; t.mu is held.
+func (t *tree) change(d *Disk, op, detail string, a Actor) *step.Step {
+	r := newRows()
+	t.setDisk(r, d)
+	t.setLog(r, d, d.entry(d.engine.now(), op, detail, a))
+	return t.commit(r)
+}
+
 func (t *tree) apply(r *rows) error {
 	e := t.engine
 	if err := r.AwaitDeps(); err != nil {
@@ -259,10 +268,5 @@ func (t *tree) close(ctx context.Context) error {
 func (t *tree) sorted() []*line {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	ls := make([]*line, 0, len(t.lines))
-	for _, l := range t.lines {
-		ls = append(ls, l)
-	}
-	slices.SortFunc(ls, func(a, b *line) int { return slices.Compare(a.id[:], b.id[:]) })
-	return ls
+	return slices.SortedFunc(maps.Values(t.lines), func(a, b *line) int { return slices.Compare(a.id[:], b.id[:]) })
 }

@@ -14,8 +14,19 @@ import (
 
 // DiskInfo describes a disk.
 type DiskInfo struct {
-	timeline.DiskInfo
-	Sessions []string // who is attached, for people
+	ID      tine.DiskID
+	Name    string
+	Tree    tine.TreeID
+	Created time.Time
+	Deleted time.Time // zero while it lives
+	Origin  string    // what it was made from
+	Forked  tine.DiskID
+	Quota   Quota
+	Durable Durability
+	timeline.HeadInfo
+	Sessions []string   // who is attached, for people
+	Store    *DiskStore // nil for a disk of this machine alone
+	Failed   error      // why nothing is known of its head
 }
 
 // CheckpointInfo describes a checkpoint.
@@ -37,12 +48,19 @@ type RollbackInfo struct {
 // LogEntry is one line of a disk's history.
 type LogEntry = record.LogEntry
 
+// info describes a disk. With an error it has what is known without its tree.
 func (h *Host) info(d *timeline.Disk) (DiskInfo, error) {
-	i, err := d.Info()
-	if err != nil {
-		return DiskInfo{}, err
+	head, err := d.Info()
+	rec, tree := d.Record()
+	i := DiskInfo{ID: d.ID(), Name: rec.Name, Tree: d.Tree(), Created: time.Unix(0, rec.Created), Origin: rec.Origin, Forked: rec.Forked,
+		Quota: rec.Quota, Durable: rec.Durable, HeadInfo: head, Sessions: h.hubOf(d.ID()).labels(), Failed: err}
+	if rec.Deleted != 0 {
+		i.Deleted = time.Unix(0, rec.Deleted)
 	}
-	return DiskInfo{i, h.hubOf(i.ID).labels()}, nil
+	if !tree.Store.IsZero() {
+		i.Store = h.away.disk(d.Tree(), tree.Store)
+	}
+	return i, err
 }
 
 // Quota bounds what a disk may hold: the data of its files and its inodes, as
@@ -62,19 +80,25 @@ func (h *Host) CreateDiskWithin(ctx context.Context, c Caller, name string, q Qu
 
 // NewDisk says what a new disk is to be.
 type NewDisk struct {
-	Quota Quota
-	Store string // the name of the store that it lives in; "": this machine alone
+	Quota   Quota
+	Store   string // the name of the store that it lives in; "": this machine alone
+	Durable Durability
 }
 
 // CreateDiskIn makes an empty disk. When it returns, its store has it too.
 func (h *Host) CreateDiskIn(ctx context.Context, c Caller, name string, n NewDisk) (DiskInfo, error) {
 	rows, counters := meta.Empty(h.owner, h.clock().UnixNano())
-	o := timeline.Origin{Quota: n.Quota, Rows: rows, Counters: counters}
-	if n.Store != "" {
-		var err error
-		if o.Store, err = h.away.byName(n.Store); err != nil {
+	o := timeline.Origin{Quota: n.Quota, Durable: n.Durable, Rows: rows, Counters: counters}
+	switch {
+	case n.Store != "":
+		x, err := h.away.usable(n.Store)
+		if err != nil {
 			return DiskInfo{}, err
 		}
+		o.Store = x.ID
+	case n.Durable == DurableBucket:
+		return DiskInfo{}, tine.Errorf(tine.KindInvalid, "a disk whose data is to be durable in a bucket needs a store").
+			WithHint("name one with --store; `tine store ls` lists them")
 	}
 	d, err := h.engine.Create(ctx, c.Tenant, name, actor(c), o)
 	if err != nil {
@@ -117,7 +141,7 @@ func (h *Host) Fork(ctx context.Context, c Caller, from Ref, names []string, wai
 		return nil, err
 	}
 	if wait == WaitDurable {
-		if err := step.Wait(ctx); err != nil {
+		if err := h.harden(ctx, d, step.Wait(ctx)); err != nil {
 			return nil, err
 		}
 	}
@@ -143,7 +167,7 @@ func (h *Host) Checkpoint(ctx context.Context, c Caller, disk, name, message str
 		return CheckpointInfo{}, err
 	}
 	if wait == WaitDurable {
-		if err := step.Wait(ctx); err != nil {
+		if err := h.harden(ctx, d, step.Wait(ctx)); err != nil {
 			return CheckpointInfo{}, err
 		}
 	}
@@ -178,7 +202,7 @@ func (h *Host) RemoveCheckpoint(ctx context.Context, c Caller, disk, name string
 	if err != nil {
 		return err
 	}
-	return d.RemoveCheckpoint(ctx, name, actor(c))
+	return h.harden(ctx, d, d.RemoveCheckpoint(ctx, name, actor(c)))
 }
 
 // Rollback sets the disk to what a checkpoint shows.
@@ -208,7 +232,7 @@ func (h *Host) exchange(ctx context.Context, c Caller, disk string, fn func(*tim
 		return RollbackInfo{}, err
 	}
 	undo, err := fn(d)
-	if err != nil {
+	if err = h.harden(ctx, d, err); err != nil {
 		return RollbackInfo{}, err
 	}
 	b := h.hubOf(d.ID())
@@ -237,7 +261,7 @@ func (h *Host) SetQuota(ctx context.Context, c Caller, name string, bytes, inode
 		}
 		return q
 	}, actor(c))
-	if err != nil {
+	if err = h.harden(ctx, d, err); err != nil {
 		return QuotaUse{}, err
 	}
 	return quotaUse(d)
@@ -270,7 +294,7 @@ func (h *Host) RenameDisk(ctx context.Context, c Caller, old, name string) (Disk
 	if err != nil {
 		return DiskInfo{}, err
 	}
-	if err := d.Rename(ctx, name, actor(c)); err != nil {
+	if err := h.harden(ctx, d, d.Rename(ctx, name, actor(c))); err != nil {
 		return DiskInfo{}, err
 	}
 	return h.info(d)
@@ -290,7 +314,10 @@ func (h *Host) RemoveDisk(ctx context.Context, c Caller, name string, purge bool
 	if err != nil {
 		return DiskInfo{}, err
 	}
-	if err := d.Remove(ctx, purge, actor(c)); err != nil {
+	if purge && i.Store != nil && i.Store.Lost != nil {
+		return i, h.away.discard(i.Tree)
+	}
+	if err := h.harden(ctx, d, d.Remove(ctx, purge, actor(c))); err != nil {
 		if tine.KindOf(err) == tine.KindBusy && len(i.Sessions) > 0 {
 			return DiskInfo{}, tine.Errorf(tine.KindBusy, "disk %q is in use: %s", name, i.Sessions[0]).
 				WithHint("unmount it first: `tine umount DIR`")
@@ -309,7 +336,7 @@ func (h *Host) RemoveDisk(ctx context.Context, c Caller, name string, purge bool
 // UndeleteDisk brings back the newest removed disk of the name.
 func (h *Host) UndeleteDisk(ctx context.Context, c Caller, name string) (DiskInfo, error) {
 	d, err := h.engine.Undelete(ctx, c.Tenant, name, actor(c))
-	if err != nil {
+	if err = h.harden(ctx, d, err); err != nil {
 		return DiskInfo{}, err
 	}
 	return h.info(d)
@@ -320,7 +347,7 @@ func (h *Host) Disks(_ context.Context, c Caller, deleted bool) ([]DiskInfo, err
 	is := []DiskInfo{}
 	for _, d := range h.engine.Disks(c.Tenant, deleted) {
 		i, err := h.info(d)
-		if err != nil {
+		if err != nil && i.Store == nil {
 			return nil, err
 		}
 		is = append(is, i)
@@ -356,5 +383,5 @@ func (h *Host) SyncDisk(ctx context.Context, c Caller, name string) error {
 	if err != nil {
 		return err
 	}
-	return d.Sync(ctx)
+	return h.harden(ctx, d, d.Sync(ctx))
 }

@@ -37,7 +37,9 @@ type Options struct {
 	Rows           kv.Store // nil: Pebble in Dir; for tests of the seam
 	Stores         []Store  // object stores that disks may live in
 
-	StoreCacheBytes int64 // what was read from stores may take on the device; 0: 10 GiB
+	StoreLease      time.Duration  // how long a server must not be heard of before its trees are taken up; 0: the default
+	StoreLost       func(LostTree) // is told, once each, of trees that another server has taken over; no lock is held
+	StoreCacheBytes int64          // what was read from stores may take on the device; 0: 10 GiB
 }
 
 // Host is one open data directory. It is safe for concurrent use.
@@ -123,11 +125,12 @@ func Open(ctx context.Context, o Options) (*Host, error) {
 		UndoKeep: o.UndoKeep, SegmentBytes: o.SegmentBytes, Manual: o.Manual, Mutation: o.Mutation, Reap: meta.Reap,
 	})
 	if err != nil {
+		away.close(ctx)
 		segs.Close()
 		rows.Close()
 		return nil, err
 	}
-	away.engine = engine
+	away.begin(engine)
 	// Which part of a start is slow is asked when it has been slow.
 	o.Logger.Info("opened the data directory", "rows", millis(rowsOpen.Sub(began)), "segments", millis(segsOpen.Sub(rowsOpen)), "disks", millis(time.Since(segsOpen)))
 	h := &Host{engine: engine, away: away, fs: o.FS, dir: o.Dir, keep: space.KeepBytes, rows: rows, segs: segs, log: o.Logger, clock: o.Clock, owner: o.Owner, trash: o.TrashKeep,

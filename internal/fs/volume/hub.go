@@ -250,12 +250,17 @@ func (h *Host) Attach(_ context.Context, c Caller, r Ref, o AttachOptions) (*Ses
 	if err != nil {
 		return nil, err
 	}
+	if h.away.isLost(d.Tree()) && !o.ReadOnly {
+		return nil, d.Failed() // what is here may be looked at, should something of it be missed
+	}
 	a, err := d.Attach(r.Checkpoint)
 	if err != nil {
 		return nil, err
 	}
 	s := &Session{host: h, at: a, ref: r, label: o.Label, flush: o.Flush, knows: o.Knows,
 		files: map[*File]struct{}{}, dirs: map[*Dir]struct{}{}, ops: h.watch.join(d.ID())}
+	rec, _ := d.Record()
+	s.bucket = rec.Durable == DurableBucket
 	readOnly := o.ReadOnly || a.Frozen()
 	s.readOnly.Store(readOnly)
 	s.wrote.Store(!readOnly)

@@ -20,6 +20,7 @@ type Session struct {
 	ref      Ref
 	label    string
 	readOnly atomic.Bool
+	bucket   bool        // what is durable is in the disk's store too
 	wrote    atomic.Bool // was writable at some time: something may have to be made durable
 	flush    func(context.Context) error
 	knows    func(Node) bool
@@ -107,6 +108,9 @@ func (s *Session) commit(ctx context.Context, gen uint32) error {
 	if err == nil {
 		s.at.Exit()
 		err = v.Sync(ctx)
+	}
+	if err == nil && s.bucket && !s.at.Frozen() {
+		err = s.host.away.reach(ctx, s.at.Disk().Tree())
 	}
 	s.ops.observe(OpFsync, start, err)
 	return err

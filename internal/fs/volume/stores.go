@@ -1,18 +1,13 @@
 package volume
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"sync"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"tine.dev/tine/internal/fs/blob"
 	"tine.dev/tine/internal/fs/cache"
@@ -31,146 +26,307 @@ import (
 type Store struct {
 	Name string       // by which people know it here
 	ID   tine.StoreID // zero: the store is asked for it, and given one if it has none
-	Blob *blob.Store
+	Blob *blob.Store  // nil: Open makes it
+	// Open makes Blob of URL, without a request to the store. A store that has Open
+	// and cannot be reached when the host opens keeps nobody waiting: it is asked
+	// again and again, and its disks go on with what is on this machine.
+	Open OpenBlob
+	URL  string
+	// Doubtful: what Open opens may be another store than that of ID, so nothing
+	// is done with it before it has been asked.
+	Doubtful bool
+	// Known, if set, is told the store's id when it has said it, and before any
+	// disk can be made in it. Its error ends the attempt.
+	Known func(tine.StoreID) error
 }
+
+// OpenBlob makes a blob store of a URL; the drivers' package does. It is
+// declared here for those who pass it on without knowing stores.
+type OpenBlob func(ctx context.Context, url string) (*blob.Store, error)
 
 // stores are the object stores of a host, and the trees that it has in them.
 // It implements timeline.Away. Safe for concurrent use.
 type stores struct {
-	server    tine.ServerID
+	o         Options
 	rows      kv.Store
 	segs      *segment.Store
 	log       *slog.Logger
-	clock     func() time.Time
 	elsewhere *outside         // where the row store finds tables
-	cache     *cache.Cache     // of what is read from stores; nil without stores
-	engine    *timeline.Engine // set before any disk is used
+	ready     chan struct{}    // closed when engine is set
+	engine    *timeline.Engine // read it with running
 
-	mu    sync.Mutex // a leaf
-	named []*store
-	trees map[tine.TreeID]*depot.Tree
+	taking sync.Mutex // held while trees are taken up or discarded; before mu
+
+	mu      sync.Mutex // a leaf; guards what follows
+	server  tine.ServerID
+	cache   *cache.Cache // of what is read from stores; nil before the first store
+	named   []*store
+	trees   map[tine.TreeID]*depot.Tree
+	fitting map[tine.TreeID]func() // gives back the names that a tree about to be claimed has reserved
 }
 
+// store is one of them. Its fields are guarded by stores.mu, but for those of
+// Store that do not change.
 type store struct {
 	Store
-	depot   *depot.Depot
+	depot   *depot.Depot // nil until what Open makes is there and the id is known
 	objects *object.Store
-}
-
-// openStores makes the host's stores known.
-func openStores(ctx context.Context, o *Options, rows kv.Store, segs *segment.Store, elsewhere *outside) (*stores, error) {
-	s := &stores{elsewhere: elsewhere, rows: rows, segs: segs, log: o.Logger, clock: o.Clock, trees: map[tine.TreeID]*depot.Tree{}}
-	if len(o.Stores) == 0 {
-		return s, nil
-	}
-	var err error
-	if s.server, err = serverID(o.FS, o.Dir, o.Clock()); err != nil {
-		return nil, err
-	}
-	if o.StoreCacheBytes == 0 {
-		o.StoreCacheBytes = defaultStoreCache
-	}
-	if s.cache, err = cache.Open(cache.Options{FS: o.FS, Dir: filepath.Join(o.Dir, "cache"), MaxBytes: o.StoreCacheBytes, Logger: o.Logger}); err != nil {
-		return nil, err
-	}
-	for _, x := range o.Stores {
-		if err := s.add(ctx, x); err != nil {
-			s.close(ctx)
-			return nil, err
-		}
-	}
-	return s, nil
+	ready   bool          // it has answered
+	failed  error         // why it has not
+	since   time.Time     // since when
+	tried   chan struct{} // closed when its disks can be used, or could not be at the first attempt
+	first   sync.Once
+	end     context.CancelFunc
+	done    sync.WaitGroup // asks until it has answered
 }
 
 // defaultStoreCache is how much of the device what was read from stores may take.
 const defaultStoreCache = 10 << 30
 
-const serverFile = "server"
-
-// serverID returns the id of the data directory's server, which it makes when
-// there is none.
-func serverID(fs vfs.FS, dir string, now time.Time) (id tine.ServerID, err error) {
-	path := filepath.Join(dir, serverFile)
-	f, err := fs.Open(path)
-	if err == nil {
-		defer f.Close()
-		b, err := io.ReadAll(io.LimitReader(f, 64))
-		if err == nil {
-			err = id.Parse(strings.TrimSpace(string(b)))
+// openStores makes the host's stores known.
+func openStores(ctx context.Context, o *Options, rows kv.Store, segs *segment.Store, elsewhere *outside) (*stores, error) {
+	if o.StoreCacheBytes == 0 {
+		o.StoreCacheBytes = defaultStoreCache
+	}
+	s := &stores{o: *o, elsewhere: elsewhere, rows: rows, segs: segs, log: o.Logger, ready: make(chan struct{}), trees: map[tine.TreeID]*depot.Tree{}, fitting: map[tine.TreeID]func(){}}
+	var asked []*store
+	for _, o := range o.Stores {
+		x := &store{Store: o, tried: make(chan struct{})}
+		var err error
+		if o.Open == nil {
+			err = s.add(ctx, x)
+		} else if err = s.register(x); err == nil {
+			asked = append(asked, x)
 		}
 		if err != nil {
-			return id, tine.Errorf(tine.KindCorrupt, "%s does not hold the id of a server: %w", path, err).
-				WithHint("if it is lost, remove the file: the disks in stores are then taken up as those of another server")
+			s.close(ctx)
+			return nil, err
 		}
-		return id, nil
 	}
-	if !errors.Is(err, os.ErrNotExist) {
-		return id, tine.Errorf(tine.KindIO, "%s cannot be read: %w", path, err)
-	}
-	id = tine.NewID[tine.ServerID](now)
-	if err := writeFile(fs, dir, serverFile, id.String()+"\n"); err != nil {
-		return id, tine.Errorf(tine.KindIO, "%s cannot be made: %w", path, err)
-	}
-	return id, nil
+	s.askAll(asked)
+	return s, nil
 }
 
-// storeKey is the object that says which store this is.
-const storeKey = blob.Key("tine/store")
+// openTime is how long a start waits for what needs no answer of a store, such as
+// reading a file of credentials.
+const openTime = 3 * time.Second
 
-// storeID returns the id that a store has, which it gives it when it has none:
-// whatever it is called, it is the same store on every machine.
-func storeID(ctx context.Context, b *blob.Store, now time.Time) (id tine.StoreID, err error) {
-	id = tine.NewID[tine.StoreID](now)
-	_, err = b.Put(ctx, storeKey, bytes.NewReader([]byte("1 "+id.String()+"\n")), blob.Condition{Absent: true})
-	if err == nil || tine.KindOf(err) != tine.KindExists {
-		return id, err
+// askAll begins to ask stores, and returns when their disks can be used, or could
+// not be at once.
+func (s *stores) askAll(xs []*store) {
+	for _, x := range xs {
+		s.ask(x)
 	}
-	text, _, err := b.Get(ctx, storeKey, blob.Range{}, "")
-	if err != nil {
-		return id, err
+	late := time.After(openTime)
+	for _, x := range xs {
+		select {
+		case <-x.tried:
+		case <-late:
+			return
+		}
 	}
-	format, rest, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
-	if format != "1" {
-		return id, tine.Errorf(tine.KindVersion, "store %s has format %q; this program knows 1", b.Name(), format).WithHint("run a newer tine on it")
-	}
-	return id, id.Parse(rest)
 }
 
-// add makes a store known.
-func (s *stores) add(ctx context.Context, o Store) error {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
+// begin is told the engine, once.
+func (s *stores) begin(e *timeline.Engine) {
+	s.engine = e
+	close(s.ready)
+}
+
+// running returns the engine, when there is one: trees are loaded, and may be
+// found lost, while it is still being opened.
+func (s *stores) running() *timeline.Engine {
+	<-s.ready
+	return s.engine
+}
+
+func (s *stores) all() []*store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.named)
+}
+
+// add makes a store known that answers.
+func (s *stores) add(ctx context.Context, x *store) error {
+	if err := s.register(x); err != nil {
+		return err
 	}
-	if o.ID.IsZero() {
-		var err error
-		if o.ID, err = storeID(ctx, o.Blob, s.clock()); err != nil {
+	err := s.connect(ctx, x)
+	if err != nil {
+		s.forget(x)
+	}
+	return err
+}
+
+// register takes a name.
+func (s *stores) register(x *store) error {
+	if err := tine.CheckName("store", x.Name); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, y := range s.named {
+		if y.Name == x.Name {
+			return tine.Errorf(tine.KindExists, "there is a store %q already", x.Name).WithHint("choose another name, or remove it with: tine store rm %s", x.Name)
+		}
+		if y.ID == x.ID && !x.ID.IsZero() {
+			return sameStore(x, y)
+		}
+	}
+	x.failed, x.since = errUnasked, s.o.Clock()
+	s.named = append(s.named, x)
+	return nil
+}
+
+var errUnasked = tine.Errorf(tine.KindUnavailable, "it has not answered yet")
+
+func sameStore(x, known *store) error {
+	return tine.Errorf(tine.KindExists, "%q is the store that is known already as %q", x.Name, known.Name).
+		WithHint("use it under that name; for another one, give another prefix in the URL")
+}
+
+// forget undoes register.
+func (s *stores) forget(x *store) {
+	s.mu.Lock()
+	s.named = slices.DeleteFunc(s.named, func(y *store) bool { return y == x })
+	s.mu.Unlock()
+	x.close(s.log)
+}
+
+// close ends all work on the store; no tree of it is open.
+func (x *store) close(log *slog.Logger) {
+	if x.end != nil {
+		x.end()
+	}
+	x.done.Wait()
+	if x.ready {
+		x.depot.Close()
+	}
+	if x.Blob != nil && x.Open != nil {
+		if err := x.Blob.Close(); err != nil {
+			log.Warn("closing a store", "store", x.Name, "error", err)
+		}
+	}
+}
+
+// ask connects a store in the background, until that succeeds.
+func (s *stores) ask(x *store) {
+	ctx, cancel := context.WithCancel(context.Background())
+	x.end = cancel
+	x.done.Go(func() {
+		for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
+			if s.connect(ctx, x) == nil {
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+		}
+	})
+}
+
+// connect makes a store usable as far as it can: its disks once its id is known
+// for certain, which may be so before it answers; others' trees, once it has
+// answered.
+func (s *stores) connect(ctx context.Context, x *store) error {
+	err := s.tryConnect(ctx, x)
+	defer x.usable()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err == nil:
+		if x.failed != errUnasked && x.failed != nil {
+			s.log.Info("the store answers", "store", x.Name)
+		}
+		x.ready, x.failed, x.since = true, nil, time.Time{}
+	case ctx.Err() != nil:
+	case x.failed == nil || x.failed.Error() != err.Error():
+		s.log.Warn("a store cannot be used yet; it is asked again", "store", x.Name, "error", err, "hint", tine.HintOf(err))
+		x.failed = err
+	}
+	return err
+}
+
+// usable ends the wait for the store at a start.
+func (x *store) usable() { x.first.Do(func() { close(x.tried) }) }
+
+func (s *stores) tryConnect(ctx context.Context, x *store) error {
+	if x.Blob == nil {
+		b, err := x.Open(ctx, x.URL)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		x.Blob = b
+		s.mu.Unlock()
+	}
+	if !x.ID.IsZero() && !x.Doubtful {
+		if err := s.makeDepot(x); err != nil {
+			return err
+		}
+		x.usable()
+	}
+	id, err := storeID(ctx, x.Blob, s.o.Clock(), x.ID)
+	if err != nil {
+		return err
+	}
+	if x.Known != nil {
+		if err := x.Known(id); err != nil {
 			return err
 		}
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, x := range s.named {
-		if x.Name == o.Name || x.ID == o.ID {
-			return tine.Errorf(tine.KindExists, "store %s is known already, as %s", o.Blob.Name(), x.Name)
+	for _, y := range s.named {
+		if y != x && y.ID == id {
+			s.mu.Unlock()
+			return sameStore(x, y)
 		}
 	}
-	objects, err := object.New(object.Options{Blobs: o.Blob, Cache: s.cache})
+	x.ID, x.Doubtful = id, false
+	s.mu.Unlock()
+	if err := s.makeDepot(x); err != nil {
+		return err
+	}
+	return x.depot.Open(ctx)
+}
+
+// makeDepot makes what trees in the store need. It makes no request.
+func (s *stores) makeDepot(x *store) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x.depot != nil {
+		return nil
+	}
+	o := &s.o
+	if s.server.IsZero() {
+		var err error
+		if s.server, err = serverID(o.FS, o.Dir, o.Clock()); err != nil {
+			return err
+		}
+	}
+	if s.cache == nil {
+		var err error
+		if s.cache, err = cache.Open(cache.Options{FS: o.FS, Dir: filepath.Join(o.Dir, "cache"), MaxBytes: o.StoreCacheBytes, Logger: o.Logger}); err != nil {
+			return err
+		}
+	}
+	host, err := os.Hostname()
 	if err != nil {
+		host = "unknown"
+	}
+	if x.objects, err = object.New(object.Options{Blobs: x.Blob, Cache: s.cache}); err != nil {
 		return err
 	}
-	d := depot.New(depot.Options{
-		Blob: o.Blob, Server: s.server, Host: host, Place: place(o.ID), Codec: journal.NewCodec(), Clock: s.clock, Logger: s.log, Lost: s.lost,
+	x.depot = depot.New(depot.Options{
+		Blob: x.Blob, Server: s.server, Host: host, Place: place(x.ID), Codec: journal.NewCodec(), Clock: o.Clock, Logger: s.log, Lost: s.lost, Fits: s.fits, Lease: o.StoreLease,
 	})
-	if err := d.Open(ctx); err != nil {
-		return err
-	}
-	s.named = append(s.named, &store{o, d, objects})
-	s.elsewhere.add(o.ID, run.NewTables(o.Blob, frames{s.cache}))
+	s.elsewhere.add(x.ID, run.NewTables(x.Blob, frames{s.cache}))
 	return nil
 }
 
-// find returns a store by what tells.
+// find returns a store by what tells, nil if there is none; s.mu is held then.
 func (s *stores) find(is func(*store) bool) *store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,41 +338,32 @@ func (s *stores) find(is func(*store) bool) *store {
 	return nil
 }
 
-// byName returns the id of a store.
-func (s *stores) byName(name string) (tine.StoreID, error) {
+// byName returns a store.
+func (s *stores) byName(name string) (*store, error) {
 	if x := s.find(func(x *store) bool { return x.Name == name }); x != nil {
-		return x.ID, nil
+		return x, nil
 	}
-	return tine.StoreID{}, unknownStore(name)
+	return nil, tine.Errorf(tine.KindNotFound, "there is no store %q", name).WithHint("see the stores with: tine store ls")
 }
 
-func unknownStore(name string) error {
-	return tine.Errorf(tine.KindNotFound, "there is no store %q", name).WithHint("see the stores with: tine store ls")
-}
-
-// SyncStore returns when the store of the disk has all that the disk shows now.
-// Of a disk without a store it returns when all is durable here.
-// Errors: KindInterrupted, KindUnavailable; KindStale if the disk is another server's.
-func (h *Host) SyncStore(ctx context.Context, c Caller, name string) error {
-	d, err := h.find(ctx, c, name, true)
+// usable returns a store that has answered.
+func (s *stores) usable(name string) (*store, error) {
+	x, err := s.byName(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := d.Sync(ctx); err != nil {
-		return err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !x.ready {
+		return nil, tine.Errorf(tine.KindUnavailable, "the store %q cannot be used yet: %w", name, x.failed).
+			WithHint("see what is wrong with: tine store check %s", name)
 	}
-	h.away.mu.Lock()
-	t := h.away.trees[d.Tree()]
-	h.away.mu.Unlock()
-	if t == nil {
-		return nil
-	}
-	return t.Sync(ctx)
+	return x, nil
 }
 
 // files is the file data of a tree, for its depot.
 func (s *stores) files(x *store, id tine.TreeID) depot.Files {
-	return depot.Files{Local: s.segs, Objects: x.objects, Seal: func(seg tine.SegmentID) { s.engine.Roll(id, seg) }}
+	return depot.Files{Local: s.segs, Objects: x.objects, Seal: func(seg tine.SegmentID) { s.running().Roll(id, seg) }}
 }
 
 // Enter implements timeline.Away.
@@ -227,19 +374,21 @@ func (s *stores) Enter(ctx context.Context, id tine.TreeID, rec record.Tree, fre
 			WithHint("add it with: tine store add NAME URL")
 	}
 	s.mu.Lock()
-	t := s.trees[id]
+	t, ready, failed := s.trees[id], x.depot != nil, x.failed
 	s.mu.Unlock()
+	var err error
 	switch {
 	case t != nil: // it was taken up
+	case !ready:
+		return timeline.Place{}, tine.Errorf(tine.KindUnavailable, "the disk lives in store %q, which cannot be used yet: %w", x.Name, failed).
+			WithHint("see what is wrong with: tine store check %s", x.Name)
 	case fresh:
-		var err error
 		if t, err = x.depot.Create(ctx, s.rows, id, s.files(x, id)); err != nil {
 			return timeline.Place{}, err
 		}
 		s.keep(id, t)
 	default:
 		var ok bool
-		var err error
 		if t, ok, err = x.depot.Resume(s.rows, id, s.files(x, id)); err != nil {
 			return timeline.Place{}, err
 		}
@@ -257,43 +406,12 @@ func (s *stores) keep(id tine.TreeID, t *depot.Tree) {
 	s.trees[id] = t
 }
 
-// TakeUp claims the trees of a store that are not here, so that their disks
-// are. It stops at the first that it cannot have.
-// Errors: KindNotFound for a store that is not known; KindConflict for a tree
-// that another server writes; KindExists for a disk whose name is taken; those of
-// the store.
-func (h *Host) TakeUp(ctx context.Context, name string) error { return h.away.takeUp(ctx, name) }
-
-func (s *stores) takeUp(ctx context.Context, name string) error {
-	x := s.find(func(x *store) bool { return x.Name == name })
-	if x == nil {
-		return unknownStore(name)
-	}
-	ids, err := x.depot.Trees(ctx)
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		if s.engine.Knows(id) {
-			continue
-		}
-		t, err := x.depot.Claim(ctx, s.rows, id, s.files(x, id))
-		if tine.KindOf(err) == tine.KindNotFound && err != nil {
-			continue // nothing was shipped of it
-		}
-		if err != nil {
-			return err
-		}
-		s.keep(id, t)
-		if err := s.engine.Admit(id); err != nil {
-			return err
-		}
-	}
-	return nil
+// tree returns a tree that is in use and lives in a store, else nil.
+func (s *stores) tree(id tine.TreeID) *depot.Tree {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.trees[id]
 }
-
-// lost tells the engine that a tree is another server's.
-func (s *stores) lost(id tine.TreeID, why error) { s.engine.Lose(id, why) }
 
 // partingTime is how long a stop waits for the stores to have everything. What
 // they do not have then follows at the next start.
@@ -304,21 +422,22 @@ func (s *stores) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, partingTime)
 	defer cancel()
 	s.mu.Lock()
-	all := s.trees
-	s.trees = nil
+	trees, named := s.trees, s.named
+	s.trees, s.named = nil, nil
 	s.mu.Unlock()
-	for id, t := range all {
-		if err := t.Sync(ctx); err != nil {
+	for _, x := range named { // first, so that none is connected any more
+		if x.end != nil {
+			x.end()
+		}
+	}
+	for id, t := range trees {
+		if err := t.Sync(ctx); err != nil && tine.KindOf(err) != tine.KindStale {
 			s.log.Warn("a store does not have everything yet; the rest follows at the next start", "tree", id.String(), "error", err)
 		}
 		t.Close()
 	}
-	s.mu.Lock()
-	named := s.named
-	s.named = nil
-	s.mu.Unlock()
 	for _, x := range named {
-		x.depot.Close()
+		x.close(s.log)
 	}
 	if s.cache != nil {
 		if err := s.cache.Close(); err != nil {

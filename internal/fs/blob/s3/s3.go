@@ -60,6 +60,7 @@ type Store struct {
 	bucket    string
 	prefix    string // with a "/" at the end, or ""
 	name      string
+	region    string
 }
 
 // Open returns a store. It makes no request to the bucket: whether it can be
@@ -110,7 +111,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	if cfg.Credentials != nil {
 		cfg.Credentials = provider{cfg.Credentials}
 	}
-	s := &Store{transport: transport, bucket: opt.Bucket, name: "s3://" + opt.Bucket}
+	s := &Store{transport: transport, bucket: opt.Bucket, name: "s3://" + opt.Bucket, region: cfg.Region}
 	if opt.Prefix != "" {
 		s.prefix, s.name = opt.Prefix+"/", s.name+"/"+opt.Prefix
 	}
@@ -144,7 +145,7 @@ func (p provider) Retrieve(ctx context.Context) (aws.Credentials, error) {
 
 // Traits implements blob.Driver.
 func (s *Store) Traits() blob.Traits {
-	return blob.Traits{Name: s.name, MinPartBytes: minPartBytes, MaxSingleBytes: maxSingleBytes, MaxParts: maxParts, DeleteBatch: deleteBatch}
+	return blob.Traits{Name: s.name, Region: s.region, MinPartBytes: minPartBytes, MaxSingleBytes: maxSingleBytes, MaxParts: maxParts, DeleteBatch: deleteBatch}
 }
 
 // Close implements blob.Driver.

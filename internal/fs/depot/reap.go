@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tine.dev/tine/internal/fs/blob"
+	"tine.dev/tine/internal/fs/journal"
 	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/object"
 	"tine.dev/tine/internal/fs/record"
@@ -16,7 +17,9 @@ import (
 
 // What may go from the store, and when (J5):
 //
-//   - journal objects before the newest, which the manifest does not have replayed;
+//   - journal objects before the newest, which the manifest does not have replayed, but for
+//     those of terms: such a one stands at the number that the server before wants next,
+//     and is what tells it, however long it slept (J3);
 //   - runs that the manifest does not name and the row store does not read;
 //   - the objects of segments whose rows are gone, and older generations of others.
 //
@@ -79,7 +82,7 @@ func (t *Tree) reap(ctx context.Context) error {
 			return err
 		}
 		n, err := strconv.ParseUint(strings.TrimPrefix(string(e.Key), journalPrefix(t.id)), 10, 64)
-		if err == nil && n+1 < m.start && e.Modified.Before(before) {
+		if err == nil && n+1 < m.start && e.Size > journal.EmptyBytes && e.Modified.Before(before) {
 			dead = append(dead, e.Key)
 		}
 	}

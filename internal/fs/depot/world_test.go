@@ -58,7 +58,8 @@ type world struct {
 	history []string // what the tree shows after each commit
 	synced  int      // index into history that the store is known to have
 	made    int      // segments and servers
-	eager   bool     // what is of no use is removed from the store at once
+	terms   int      // how often the tree was taken up
+	eager   bool // what is of no use is removed from the store at once
 }
 
 func (w *world) options() depot.Options {

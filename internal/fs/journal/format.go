@@ -59,6 +59,9 @@ const (
 	MaxListBytes = 1 << 30
 )
 
+// EmptyBytes is the length of an object without changes, such as that of a term.
+const EmptyBytes = headerBytes + 2 + 4
+
 const (
 	codecPlain = 0
 	codecZstd  = 1

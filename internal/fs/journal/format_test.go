@@ -79,6 +79,9 @@ func TestObjectsDamaged(t *testing.T) {
 func TestNewerObjectsAreRefused(t *testing.T) {
 	c := NewCodec()
 	b := c.Encode(Header{Number: 1}, &List{})
+	if len(b) != EmptyBytes {
+		t.Errorf("an object without changes has %d bytes", len(b))
+	}
 	b[8] = 2
 	sum := Checksum(b[:92])
 	b[92], b[93], b[94], b[95] = byte(sum), byte(sum>>8), byte(sum>>16), byte(sum>>24)

@@ -59,7 +59,7 @@ type world struct {
 	synced  int      // index into history that the store is known to have
 	made    int      // segments and servers
 	terms   int      // how often the tree was taken up
-	eager   bool // what is of no use is removed from the store at once
+	eager   bool     // what is of no use is removed from the store at once
 }
 
 func (w *world) options() depot.Options {

@@ -2,6 +2,7 @@ package depot_test
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"tine.dev/tine/internal/fs/blob/faulty"
 	"tine.dev/tine/internal/fs/blob/mem"
 	"tine.dev/tine/internal/fs/depot"
+	"tine.dev/tine/internal/fs/kv"
 	"tine.dev/tine/internal/fs/object"
 	"tine.dev/tine/internal/fs/record"
 	"tine.dev/tine/internal/tine"
@@ -180,6 +182,71 @@ func TestSleeperIsTold(t *testing.T) {
 		t.Errorf("it believes that the tree is its own still: %v", err)
 	}
 	sleeper.Close()
+}
+
+// TestCopiedDataDirectory has two servers go on with copies of one data directory: the
+// one that ships later is refused, and does not take the other's object for its own.
+func TestCopiedDataDirectory(t *testing.T) {
+	for _, more := range []bool{false, true} {
+		store := blob.NewStore(mem.New(mem.Options{}), patient())
+		w := newWorld(t, 1, store, store, false)
+		for range 30 {
+			w.step()
+		}
+		w.sync()
+		w.tree.Close()
+		twins := [2]*depot.Tree{}
+		for i := range twins {
+			rows := newRows(t, store)
+			copyRows(t, w.rows, rows)
+			o := w.options()
+			o.Server, o.Delay = w.opts.Server, -1
+			var err error
+			if twins[i], _, err = depot.New(o).Resume(rows, treeID, w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put := func(x *depot.Tree, text string) {
+			t.Helper()
+			b := x.Rows().NewBatch()
+			b.Set(record.Key(strata[0], record.InodeKey(7), 1), []byte(text))
+			if err := x.Rows().Commit(b, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(twins[0], "one")
+		if more {
+			put(twins[0], "one more")
+		}
+		if err := twins[0].Sync(ctx); err != nil {
+			t.Fatal(err)
+		}
+		put(twins[1], "two")
+		if err := twins[1].Sync(ctx); tine.KindOf(err) != tine.KindStale {
+			t.Errorf("a copy of the data directory goes on too: %v", err)
+		}
+		for _, x := range twins {
+			x.Close()
+		}
+	}
+}
+
+func copyRows(t *testing.T, from, to kv.Store) {
+	t.Helper()
+	snap := from.Snapshot()
+	defer snap.Close()
+	scan, err := snap.Scan(nil, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer scan.Close()
+	b := to.NewBatch()
+	for scan.Next() {
+		b.Set(scan.Key(), scan.Value())
+	}
+	if err := errors.Join(scan.Err(), to.Commit(b, true)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // sync waits until the store has everything. The engine goes on meanwhile, for

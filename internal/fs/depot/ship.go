@@ -3,6 +3,9 @@ package depot
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"hash"
 	"sync"
 
 	"tine.dev/tine/internal/fs/blob"
@@ -315,21 +318,59 @@ func (t *Tree) meet(ctx context.Context, mine journal.Header) error {
 	if err := own(h, mine); err != nil {
 		return err
 	}
-	_, packed, err := journal.Decode(b)
+	graves, err := t.recognise(h, b)
 	if err != nil {
 		return err
 	}
-	var own []kv.Change
+	return t.took(h, b, graves) // how far its tails reach is not known: some are sent again
+}
+
+// recognise checks that an object which says that it is this server's carries the
+// entries of this outbox, and returns the graves in it. A copy of the data directory
+// has the same server and term, and goes on with other commits.
+func (t *Tree) recognise(h journal.Header, b []byte) (graves []kv.Change, err error) {
+	entries, ours := 0, sha256.New()
+	err = t.box.Each(h.First-1, h.Last, func(e outbox.Entry) error {
+		return t.d.o.Codec.Each(e.Packed, func(ch kv.Change) error {
+			entries++
+			return digest(ours, ch)
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	_, packed, err := journal.Decode(b)
+	if err != nil {
+		return nil, err
+	}
+	n, theirs := 0, sha256.New()
 	err = t.d.o.Codec.Each(packed, func(ch kv.Change) error {
+		if n++; n <= entries {
+			return digest(theirs, ch)
+		}
 		if t.isGrave(ch.Key) {
-			own = append(own, kv.Change{Kind: ch.Kind, Key: bytes.Clone(ch.Key), Value: bytes.Clone(ch.Value)})
+			graves = append(graves, kv.Change{Kind: ch.Kind, Key: bytes.Clone(ch.Key), Value: bytes.Clone(ch.Value)})
 		}
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return t.took(h, b, own) // how far its tails reach is not known: some are sent again
+	if _, newest := t.box.Settled(); h.Last > newest || n < entries || !bytes.Equal(ours.Sum(nil), theirs.Sum(nil)) {
+		return nil, tine.Errorf(tine.KindStale, "number %d of the journal of tree %s is of this server, and not of this data directory: another copy of it has written on", h.Number, t.id).
+			WithHint("use the data directory that goes on; remove the file server in this one before it is used with a store again")
+	}
+	return graves, nil
+}
+
+func digest(h hash.Hash, ch kv.Change) error {
+	var n [9]byte
+	n[0] = byte(ch.Kind)
+	binary.BigEndian.PutUint64(n[1:], uint64(len(ch.Key)))
+	h.Write(n[:])
+	h.Write(ch.Key)
+	h.Write(ch.Value)
+	return nil
 }
 
 // own refuses an object that another server wrote, or this one in another life.

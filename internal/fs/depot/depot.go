@@ -29,7 +29,8 @@ type Options struct {
 	Lost func(tree tine.TreeID, why error)
 
 	// Fits is asked, while a tree is taken up and before it is claimed, with the rows of its
-	// disks; its error ends that. nil: every tree fits.
+	// disks; its error ends that. It is asked again when the tree was written
+	// meanwhile. nil: every tree fits.
 	Fits func(tree tine.TreeID, disks []kv.Change) error
 
 	Lease       time.Duration // how long servers must not be heard of before their trees are taken up; 0: LeaseTime

@@ -107,7 +107,7 @@ func TestAnotherMachineTakesUp(t *testing.T) {
 	if f, _, _, err := s.Create(root, volume.Root, "zombie", 0o644, false); err == nil {
 		_ = f.Close()
 	}
-	if err := a.SyncStore(ctx, me, "work"); tine.KindOf(err) != tine.KindStale {
+	if err := a.SyncStore(ctx, me, "work"); !errors.Is(err, tine.ErrStale) {
 		t.Errorf("a disk that was taken over still reaches the store: %v", err)
 	}
 	if _, _, _, err := s.Create(root, volume.Root, "more", 0o644, false); tine.KindOf(err) != tine.KindUnavailable {

@@ -3,6 +3,7 @@ package volume
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,10 +117,15 @@ func (h *Host) SyncStore(ctx context.Context, c Caller, name string) error {
 	if err := d.Sync(ctx); err != nil {
 		return err
 	}
-	if t := h.away.tree(d.Tree()); t != nil {
-		return t.Sync(ctx)
+	t := h.away.tree(d.Tree())
+	if t == nil {
+		return nil
 	}
-	return nil
+	err = t.Sync(ctx)
+	if errors.Is(err, tine.ErrStale) {
+		h.engine.Lose(d.Tree(), err) // who is told of it here must not be able to write after
+	}
+	return err
 }
 
 // harden makes what has become durable here durable as the disk wants it; an

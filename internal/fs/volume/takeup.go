@@ -121,6 +121,13 @@ func (s *stores) fits(id tine.TreeID, rows []kv.Change) error {
 			living[string(c.Key)] = rec.Name
 		}
 	}
+	s.mu.Lock()
+	before := s.fitting[id]
+	delete(s.fitting, id)
+	s.mu.Unlock()
+	if before != nil {
+		before() // it is asked again when the tree was written meanwhile
+	}
 	var names []string
 	for _, n := range living {
 		names = append(names, n)

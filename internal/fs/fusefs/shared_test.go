@@ -62,6 +62,7 @@ func TestTwoMounts(t *testing.T) {
 // name must not come to look deleted to who works in it.
 func TestTwoMountsNewNames(t *testing.T) {
 	needFUSE(t)
+	const patience = 10 * time.Second // how soon is TestTwoMounts' matter
 	s := startServer(t)
 	a, b := s.mount(diskName, options{}), s.mount(diskName, options{})
 	check(t, unix.Mkdir(a+"/from", 0o755))
@@ -72,16 +73,16 @@ func TestTwoMountsNewNames(t *testing.T) {
 		_, err := os.Lstat(a + made) // so that a holds that it is absent
 		wantErrno(t, made, err, unix.ENOENT)
 		check(t, unix.Mkdir(b+made, 0o755))
-		eventually(t, soon, made, func() bool { _, err := os.Lstat(a + made); return err == nil })
+		eventually(t, patience, made, func() bool { _, err := os.Lstat(a + made); return err == nil })
 		opened[a+made] = open(t, a+made, unix.O_RDONLY|unix.O_DIRECTORY)
 		check(t, unix.Mkdir(b+"/from/moving", 0o755))
 		check(t, unix.Rename(b+"/from/moving", b+moved))
-		eventually(t, soon, moved, func() bool { _, err := os.Lstat(a + moved); return err == nil })
+		eventually(t, patience, moved, func() bool { _, err := os.Lstat(a + moved); return err == nil })
 		opened[a+moved] = open(t, a+moved, unix.O_RDONLY|unix.O_DIRECTORY)
 	}
 	// What tells of this change tells of all before it.
 	check(t, unix.Chmod(b+"/to", 0o700))
-	eventually(t, soon, "last change", func() bool { return stat(t, a+"/to").Mode&0o777 == 0o700 })
+	eventually(t, patience, "last change", func() bool { return stat(t, a+"/to").Mode&0o777 == 0o700 })
 	for path, fd := range opened {
 		got, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 		check(t, err)

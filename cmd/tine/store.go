@@ -236,7 +236,7 @@ func storeCell(d api.Disk) string {
 		return storeName(s) + ", served elsewhere"
 	case d.Error != nil:
 		return storeName(s) + ": " + d.Error.Message
-	case s.Error != nil:
+	case s.Error != nil && s.Backlog > 0:
 		return storeName(s) + ", behind by " + plural(int64(s.Backlog), "commit") + ": " + s.Error.Message
 	default:
 		return storeName(s)

@@ -120,9 +120,15 @@ func TestOnlyWhatIsNeeded(t *testing.T) {
 	want("a read across two frames", request{frame(11).off, 2 * FrameBytes})
 	open(t, s, m, 0)
 	want("opening again")
-	s.Forget(m.id, m.generation)
-	read(t, r, m, 5*FrameBytes, 10)
-	want("a read of what was forgotten", frame(5))
+	// A frame that is on its way into the cache at that moment is still handed out.
+	var got []request
+	for end := time.Now().Add(10 * time.Second); len(got) == 0 && time.Now().Before(end); got = w.taken() {
+		s.Forget(m.id, m.generation)
+		read(t, r, m, 5*FrameBytes, 10)
+	}
+	if len(got) != 1 || got[0] != frame(5) {
+		t.Fatalf("a read of what was forgotten asked for %v", got)
+	}
 	// The cached frame, and 2 MiB, part the requests: 0 to 4, 6 to 13, 14 to 19.
 	read(t, r, m, 0, 20*FrameBytes)
 	if got := w.taken(); len(got) != 3 || total(got) != 19*FrameBytes {

@@ -5,7 +5,6 @@ import (
 
 	"tine.dev/tine/internal/control/statefile"
 	"tine.dev/tine/internal/fs/volume"
-	"tine.dev/tine/internal/tine"
 )
 
 // Record is what is kept of a mount.
@@ -56,9 +55,8 @@ func readRecords(data string) ([]Record, error) {
 	if err := statefile.Read(path, &f); err != nil {
 		return nil, err
 	}
-	if f.Format != recordsFormat {
-		return nil, tine.Errorf(tine.KindVersion, "%s has format %d; this program knows %d", path, f.Format, recordsFormat).
-			WithHint("use the version of tine that wrote it")
+	if err := statefile.CheckFormat(path, f.Format, recordsFormat); err != nil {
+		return nil, err
 	}
 	return f.Mounts, nil
 }

@@ -222,3 +222,13 @@ func SetAside(dir, name string) (string, error) {
 		return target, oserr.Wrap(err, "move %s to %s", name, to)
 	}
 }
+
+// CheckFormat refuses a file of a format that this program does not know.
+// Errors: KindVersion.
+func CheckFormat(path string, format, known int) error {
+	if format == known {
+		return nil
+	}
+	return tine.Errorf(tine.KindVersion, "%s has format %d; this program knows %d", path, format, known).
+		WithHint("use the version of tine that wrote it")
+}

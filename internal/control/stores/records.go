@@ -36,9 +36,8 @@ func readRecords(data string) ([]record, error) {
 	if err := statefile.Read(path, &f); err != nil {
 		return nil, err
 	}
-	if f.Format != recordsFormat {
-		return nil, tine.Errorf(tine.KindVersion, "%s has format %d; this program knows %d", path, f.Format, recordsFormat).
-			WithHint("use the version of tine that wrote it")
+	if err := statefile.CheckFormat(path, f.Format, recordsFormat); err != nil {
+		return nil, err
 	}
 	return f.Stores, nil
 }

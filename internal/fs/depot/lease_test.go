@@ -3,34 +3,16 @@ package depot_test
 import (
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"tine.dev/tine/internal/fs/blob"
+	"tine.dev/tine/internal/fs/blob/blobtest"
 	"tine.dev/tine/internal/fs/blob/mem"
 	"tine.dev/tine/internal/fs/depot"
 	"tine.dev/tine/internal/fs/journal"
 	"tine.dev/tine/internal/tine"
 )
-
-// storeClock is the clock of a store.
-type storeClock struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-func (c *storeClock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at
-}
-
-func (c *storeClock) pass(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = c.at.Add(d)
-}
 
 // TestServersLetEachOtherLive: a tree is not taken from a server that was heard
 // of, and is from one that has stopped, or is silent for longer than the lease
@@ -49,8 +31,8 @@ func TestServersLetEachOtherLive(t *testing.T) {
 		"silent for a year": {silent: 365 * 24 * time.Hour, free: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			clock := &storeClock{at: time.Unix(1e9, 0)}
-			store := blob.NewStore(mem.New(mem.Options{Now: clock.now}), blob.Options{})
+			clock := blobtest.NewClock(time.Unix(1e9, 0))
+			store := blob.NewStore(mem.New(mem.Options{Now: clock.Now}), blob.Options{})
 			server := func(n byte) *depot.Depot {
 				d := depot.New(depot.Options{Blob: store, Server: tine.ServerID{n}, Host: "host" + string('0'+n), Codec: journal.NewCodec(),
 					Logger: slog.New(slog.DiscardHandler), Delay: -1, Lost: func(tine.TreeID, error) {}})
@@ -73,7 +55,7 @@ func TestServersLetEachOtherLive(t *testing.T) {
 			} else {
 				defer first.Close()
 			}
-			clock.pass(tc.silent)
+			clock.Pass(tc.silent)
 			second := server(2)
 			defer second.Close()
 			got, err := second.Claim(ctx, newRows(t, store), treeID, w)

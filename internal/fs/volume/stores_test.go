@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"tine.dev/tine/internal/fs/blob"
+	"tine.dev/tine/internal/fs/blob/blobtest"
 	"tine.dev/tine/internal/fs/blob/mem"
 	"tine.dev/tine/internal/fs/volume"
 	"tine.dev/tine/internal/tine"
@@ -25,29 +25,11 @@ func machine(t *testing.T, b *blob.Store) *volume.Host {
 	return open(t, volume.Options{FS: vfs.NewMem(), Stores: []volume.Store{{Name: "bucket", Blob: b}}})
 }
 
-// clock is that of a store.
-type clock struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at
-}
-
-func (c *clock) pass(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = c.at.Add(d)
-}
-
 // TestAnotherMachineTakesUp: what has reached the store is there on a machine
 // that has nothing but the store; the one that had the disk is told.
 func TestAnotherMachineTakesUp(t *testing.T) {
-	now := &clock{at: time.Now()}
-	b := blob.NewStore(mem.New(mem.Options{Now: now.now}), blob.Options{})
+	now := blobtest.NewClock(time.Now())
+	b := blob.NewStore(mem.New(mem.Options{Now: now.Now}), blob.Options{})
 	a := machine(t, b)
 	if _, err := a.CreateDiskIn(ctx, me, "work", volume.NewDisk{Store: "bucket"}); err != nil {
 		t.Fatal(err)
@@ -78,7 +60,7 @@ func TestAnotherMachineTakesUp(t *testing.T) {
 	}
 	write(t, s, "never shipped", nil) // unless the shipper is quick
 
-	now.pass(time.Hour) // the first machine is not heard of any more
+	now.Pass(time.Hour) // the first machine is not heard of any more
 	c := machine(t, b)
 	if took, err := c.TakeUp(ctx, "bucket", false); err != nil || len(took) != 1 || took[0].Err != nil || !slices.Equal(took[0].Disks, []string{"fork", "work"}) {
 		t.Fatal(took, err)

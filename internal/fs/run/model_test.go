@@ -83,7 +83,16 @@ func (m *model) run() {
 func (m *model) base() {
 	n := m.want.Snapshot()
 	defer n.Close()
-	base, err := run.WriteSnapshot(context.Background(), m.config(), n, []kv.Span{{Lower: []byte("o2"), Upper: []byte("z")}, {Lower: nil, Upper: []byte("o2")}})
+	scan, err := n.Scan(nil, nil, nil)
+	must(m.t, err)
+	defer scan.Close()
+	w := run.NewWriter(context.Background(), m.config())
+	defer w.Abort()
+	for scan.Next() {
+		must(m.t, w.Add(kv.Change{Kind: kv.ChangeSet, Key: scan.Key(), Value: scan.Value()}))
+	}
+	must(m.t, scan.Err())
+	base, err := w.Finish()
 	must(m.t, err)
 	for _, one := range base {
 		if one.Deletes+one.Ranges != 0 {

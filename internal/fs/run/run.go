@@ -15,7 +15,7 @@
 // objects that no manifest names are left-overs of a writer that did not end.
 //
 //	Fold            changes in the order of their commits -> a sorted set, in memory
-//	Writer          a sorted set -> tables in the store; WriteSnapshot: the rows of a snapshot
+//	Writer          a sorted set -> tables in the store
 //	Merge           runs -> one run, streaming
 //	Tables          tables in the store, for a row store to read, frame by frame through a cache
 //	Check           one table, all its bytes

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"sync"
 
@@ -286,37 +285,4 @@ func (w *Writer) Finish() ([]Table, error) {
 func (w *Writer) Abort() {
 	w.cancel(nil)
 	w.sent.Wait()
-}
-
-// WriteSnapshot writes a run of all rows of a snapshot that lie in the ranges, without
-// deletions: the base that other runs can be put on. Errors: those of the snapshot and of Writer.
-func WriteSnapshot(ctx context.Context, cfg Config, snap kv.Snapshot, ranges []kv.Span) ([]Table, error) {
-	w := NewWriter(ctx, cfg)
-	defer w.Abort()
-	ranges = slices.Clone(ranges)
-	slices.SortFunc(ranges, func(a, b kv.Span) int { return bytes.Compare(a.Lower, b.Lower) })
-	for _, r := range ranges {
-		if err := w.copyRange(snap, r); err != nil {
-			return nil, err
-		}
-	}
-	return w.Finish()
-}
-
-func (w *Writer) copyRange(snap kv.Snapshot, r kv.Span) (err error) {
-	scan, err := snap.Scan(r.Lower, r.Upper, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { err = cmp.Or(err, scan.Close()) }()
-	for scan.Next() {
-		value := scan.Value()
-		if err := scan.Err(); err != nil {
-			return err
-		}
-		if err := w.Add(kv.Change{Kind: kv.ChangeSet, Key: scan.Key(), Value: value}); err != nil {
-			return err
-		}
-	}
-	return scan.Err()
 }

@@ -212,7 +212,7 @@ func (c *Cache) has(id frameID) bool {
 }
 
 // Drop forgets all frames of an object. One that is on its way still reaches
-// those who wait for it. Files from before that are not yet found stay; they
+// those who ask for it until it would have arrived. Files from before that are not yet found stay; they
 // go when room is needed.
 func (c *Cache) Drop(object string) {
 	id := idOf(object)

@@ -109,6 +109,8 @@ type Segments interface {
 	Upload(ctx context.Context, id tine.SegmentID, loc record.Segment) error
 	// Read reads bytes of a segment, sealed or open. Errors as of Upload.
 	Read(id tine.SegmentID, loc record.Segment, p []byte, off int64) error
+	// Forget gives up what is kept of a segment's object, which is gone.
+	Forget(id tine.SegmentID, generation uint64)
 	// Roll has an open segment sealed soon, by a commit like any other.
 	Roll(id tine.SegmentID)
 }

@@ -295,10 +295,13 @@ func (w *world) takeOver() {
 	w.server(w.options())
 	w.terms++
 	var tree *depot.Tree
-	for {
+	for try := 1; ; try++ {
 		var err error
 		if tree, err = depot.New(w.opts).Claim(ctx, rows, treeID, w); err == nil {
 			break
+		}
+		if try == 1000 {
+			w.t.Fatalf("it cannot be taken up: %v", err)
 		}
 		switch tine.KindOf(err) {
 		case tine.KindUnavailable, tine.KindCorrupt, tine.KindConflict: // the store's, and the zombie's doing

@@ -43,5 +43,8 @@ func (f Files) Read(id tine.SegmentID, loc record.Segment, p []byte, off int64) 
 	return h.ReadAt(p, off)
 }
 
+// Forget implements Segments.
+func (f Files) Forget(id tine.SegmentID, generation uint64) { f.Objects.Forget(id, generation) }
+
 // Roll implements Segments.
 func (f Files) Roll(id tine.SegmentID) { f.Seal(id) }

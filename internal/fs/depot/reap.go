@@ -157,17 +157,21 @@ func (t *Tree) reapSegments(ctx context.Context, before time.Time) error {
 	}
 	for id, g := range graves {
 		var dead []blob.Key
+		var generations []uint64
 		for e, err := range t.d.o.Blob.All(ctx, blob.ListOptions{Prefix: object.Prefix(id)}) {
 			if err != nil {
 				return err
 			}
 			n, err := strconv.ParseUint(strings.TrimPrefix(string(e.Key), object.Prefix(id)), 10, 64)
 			if err == nil && n < g.Below {
-				dead = append(dead, e.Key)
+				dead, generations = append(dead, e.Key), append(generations, n)
 			}
 		}
 		if err := t.d.o.Blob.Delete(ctx, dead...); err != nil {
 			return err
+		}
+		for _, n := range generations {
+			t.segs.Forget(id, n)
 		}
 		t.buried[id] = true
 	}

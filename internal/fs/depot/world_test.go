@@ -113,6 +113,9 @@ func (w *world) Read(id tine.SegmentID, loc record.Segment, p []byte, off int64)
 	return err
 }
 
+// Forget implements depot.Segments.
+func (w *world) Forget(tine.SegmentID, uint64) {}
+
 // Roll implements depot.Segments.
 func (w *world) Roll(id tine.SegmentID) {
 	w.mu.Lock()
